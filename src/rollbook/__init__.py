@@ -1,0 +1,1 @@
+"""Rollbook: the rollout layer of agentic RL."""

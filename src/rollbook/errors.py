@@ -1,0 +1,80 @@
+"""Every error that Rollbook raises on purpose, and the one helper that makes them at an edge.
+
+RollbookError
+├── UsageError            the caller asked for something that cannot be done; the message says what to do instead
+│   ├── ModelError        a model folder, GGUF file, tokenizer or template is missing, altered or unusable
+│   ├── ConfigError       a configuration is wrong, or differs from the one that a run was started with
+│   └── StoreError        a run folder or segment cannot be opened, read or written
+│       ├── NewerFormat   written by a newer version than this one can read
+│       └── RunLocked     another process writes into the same run
+├── RecordError           data breaks an invariant of the record; it was refused and nothing was changed
+└── RolloutFailure        (in ``rollbook.trace.ending``) a fault that ends a rollout, with its typed reason
+
+A ``UsageError`` reaches the terminal as one message without a traceback (exit code 2). Anything that is not a
+``RollbookError`` and escapes is a bug of ours and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+__all__ = [
+    "ConfigError",
+    "ModelError",
+    "NewerFormat",
+    "RecordError",
+    "RollbookError",
+    "RunLocked",
+    "StoreError",
+    "UsageError",
+    "boundary",
+]
+
+
+class RollbookError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class UsageError(RollbookError):
+    """The request cannot be carried out as asked; the message names the remedy."""
+
+
+class ModelError(UsageError):
+    """A model file, tokenizer or chat template is missing, altered or unusable."""
+
+
+class ConfigError(UsageError):
+    """A configuration is invalid or does not match the stored one."""
+
+
+class StoreError(UsageError):
+    """A run folder or one of its files cannot be opened, read or written."""
+
+
+class NewerFormat(StoreError):
+    """The file was written by a newer version of Rollbook."""
+
+
+class RunLocked(StoreError):
+    """Another process is writing into this run."""
+
+
+class RecordError(RollbookError):
+    """Data breaks an invariant of the record; nothing was stored."""
+
+
+@contextmanager
+def boundary(what: str, wrap: Callable[[str], RollbookError]) -> Iterator[None]:
+    """Turn anything that escapes foreign code into one typed error, attributed to `what`.
+
+    Errors of ours pass unchanged, as do cancellation and exit (they are not ``Exception``). This is the only place
+    in the project that catches ``Exception``.
+    """
+    try:
+        yield
+    except RollbookError:
+        raise
+    except Exception as error:
+        text = str(error) or repr(error)
+        raise wrap(f"{what}: {type(error).__name__}: {text}") from error

@@ -1,0 +1,116 @@
+"""The one thing that a policy does: token ids in, token ids and their log-probabilities out.
+
+Rules that every implementation keeps (`check_completion` holds them): ids are exactly those that the engine sampled; one
+logprob per id, aligned by id, from the same reply; a logprob that the engine left out and that a second request supplied is
+marked in `rescored`; whatever breaks this is an `engine_contract` failure, never a repair.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from rollbook.trace.call import Finish, LogprobKind, Sampling
+from rollbook.trace.ending import Reason, RolloutFailure
+
+__all__ = ["Completion", "Policy", "PolicyInfo", "TokenIds", "check_completion"]
+
+TokenIds = npt.NDArray[np.int32]
+"""Token ids, int32, shape (tokens,)."""
+
+LOGPROB_SLACK = 1e-3
+"""How far above 0 a logprob may lie by float error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyInfo:
+    """What is known of a policy before the first request."""
+
+    name: str
+    """The policy's name in the one grammar, e.g. ``local:smollm2-135m``."""
+    engine: str
+    """The engine and its version, e.g. ``llama.cpp (xllamacpp 2026.10)``."""
+    context_length: int
+    """The most tokens of prompt and reply together."""
+    logprob_kind: LogprobKind
+    tokenizer_hash: str = ""
+    """sha256 of the tokenizer's bytes; empty where there is none."""
+    template_hash: str = ""
+    """sha256 of the chat template's text; empty where there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """One reply. Arrays are over the sampled tokens."""
+
+    token_ids: TokenIds
+    """int32, shape (tokens,); an end-of-turn token that was sampled is the last."""
+    logprobs: npt.NDArray[np.float32]
+    """float32, shape (tokens,); natural log, <= 0."""
+    rescored: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    """Positions in `token_ids` whose logprob came from a second request to the same engine."""
+    logprob_kind: LogprobKind
+    finish: Finish
+    engine_finish: str = ""
+    """The engine's own words."""
+    versions: tuple[tuple[int, int], ...] = ()
+    """Policy versions as a run-length list of (version, tokens); empty where the engine does not say."""
+    prompt_tokens: int | None = None
+    """As the engine counted; None where it does not say."""
+    cached_tokens: int | None = None
+    tries: int = 1
+    queue: float | None = None
+    """Seconds; None where the engine does not say. Likewise below."""
+    prefill: float | None = None
+    decode: float | None = None
+
+
+class Policy(Protocol):
+    """A model that can be sampled. `sample` may be called many times at once from one event loop."""
+
+    @property
+    def info(self) -> PolicyInfo:
+        """Known after `start`."""
+        ...
+
+    async def start(self) -> None:
+        """Bring the engine up, or connect to it. Raises `UsageError` with a remedy. Calling it twice does nothing."""
+        ...
+
+    async def sample(self, prompt: TokenIds, sampling: Sampling, *, session: str) -> Completion:
+        """Sample one continuation of `prompt` (int32, shape (tokens,)).
+
+        `sampling.max_tokens` is set by the caller and fits the context. `session` names the rollout, for cache affinity and
+        aborts. Raises `RolloutFailure` with an engine reason. On cancellation the generation stops.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Free everything. Calling it twice does nothing."""
+        ...
+
+
+def check_completion(completion: Completion, prompt: TokenIds, sampling: Sampling) -> None:
+    """Hold the token contract on one reply; raises `RolloutFailure` (`engine_contract`) at the first break."""
+    ids, logprobs = completion.token_ids, completion.logprobs
+    limit = sampling.max_tokens
+    versions = sum(count for _, count in completion.versions)
+    checks = (
+        (len(ids) == len(logprobs), f"{len(ids)} ids but {len(logprobs)} logprobs"),
+        (bool(np.isfinite(logprobs).all()), "a logprob is not finite"),
+        (not len(logprobs) or float(logprobs.max()) <= LOGPROB_SLACK, "a logprob is above 0"),
+        (not len(ids) or int(ids.min()) >= 0, "a token id is negative"),
+        (limit is None or len(ids) <= limit, f"{len(ids)} tokens, more than the {limit} asked for"),
+        (
+            completion.prompt_tokens in (None, len(prompt)),
+            f"the engine counted {completion.prompt_tokens} prompt tokens, {len(prompt)} were sent",
+        ),
+        (not completion.versions or versions == len(ids), f"versions cover {versions} of {len(ids)} tokens"),
+        (len(ids) > 0 or completion.finish in (Finish.ABORT, Finish.ERROR), "the reply holds no tokens"),
+    )
+    for fine, problem in checks:
+        if not fine:
+            raise RolloutFailure(Reason.ENGINE_CONTRACT, problem)

@@ -1,0 +1,114 @@
+"""The renderer: messages to token ids, and sampled ids back to a message.
+
+Rules: the prompt of the next turn is the stored ids of the path plus the ids of the *new* messages only, so rendering costs
+what is new; only the template emits control tokens, content never does; sampled ids are never made from text; parsing keeps
+every attempted tool call with a status and repairs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from rollbook.trace.message import Message
+from rollbook.trace.tools import ToolSpec
+
+__all__ = ["Parsed", "RenderedMessage", "Renderer", "RendererInfo", "Rendering", "Turn"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RendererInfo:
+    """What a renderer is, for the trace's policy table."""
+
+    name: str
+    tokenizer_hash: str
+    """sha256 of the tokenizer's bytes."""
+    template_hash: str
+    """sha256 of the chat template's text."""
+    vocab_size: int
+    stop_ids: frozenset[int]
+    """Tokens that end an assistant's turn."""
+    tool_prompt: str | None
+    """The name of the explicit tool prompt that stands in for the template's missing tools; None: the template renders tools."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedMessage:
+    """The tokens that one message adds: scaffold before it, then its own."""
+
+    message: Message
+    token_ids: npt.NDArray[np.int32]
+    """int32, shape (tokens,)."""
+    runs: npt.NDArray[np.int32]
+    """int32, shape (runs, 2): (RunKind, count), covering `token_ids`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendering:
+    """What a batch of new messages adds, and the generation prompt behind it."""
+
+    messages: tuple[RenderedMessage, ...]
+    """As given, but for the first system message, which holds the tool prompt where one is in use."""
+    prompt_ids: npt.NDArray[np.int32]
+    """The generation-prompt scaffold: int32, shape (tokens,). It belongs to the assistant node that follows."""
+    inside_reasoning: bool
+    """True where the generation prompt opens a reasoning block."""
+    tools_rendered: bool
+    """True where the tools that were given stand in the tokens (always true where none were given)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """How the sampled turn before a batch ended; it decides what the template owes before the next message."""
+
+    last_id: int
+    """The last sampled token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """A sampled reply as a message."""
+
+    message: Message
+    """Role assistant; `raw` holds the exact bytes where they are not UTF-8."""
+    closed: bool
+    """True where the reply ended with an end-of-turn token."""
+
+
+class Renderer(Protocol):
+    """Stateless: all state is in the arguments, so one renderer serves every rollout of a process."""
+
+    @property
+    def info(self) -> RendererInfo: ...
+
+    def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
+        """Render the start of a conversation. Raises `ModelError` where the template refuses it or would drop the tools."""
+        ...
+
+    def extend(self, turn: Turn, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
+        """Render `messages` behind a sampled turn, in O(their length). A turn that was cut gets a `forced` close first."""
+        ...
+
+    def parse(
+        self,
+        token_ids: npt.NDArray[np.int32],
+        tools: Sequence[ToolSpec],
+        *,
+        inside_reasoning: bool,
+        cut: bool,
+        call_prefix: str,
+    ) -> Parsed:
+        """Read sampled ids strictly. `cut`: the generation limit ended them. Call ids are `call_prefix` plus a number."""
+        ...
+
+    def encode(self, text: str) -> npt.NDArray[np.int32]:
+        """`text` as content: never a control token. int32, shape (tokens,)."""
+        ...
+
+    def decode(self, token_ids: npt.NDArray[np.int32]) -> str:
+        """Text for people, control tokens spelled out, incomplete characters as U+FFFD."""
+        ...
