@@ -1,4 +1,5 @@
-"""Calls: one request to the engine each, also the failed ones, with the whole sampling transform that produced their tokens."""
+"""Calls: one request to the engine each, also the failed ones, with the whole sampling transform that produced
+their tokens."""
 
 from __future__ import annotations
 
@@ -78,9 +79,31 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigError(f"Sampling: {problem}")
 
     @property
+    def transform(self) -> tuple[float | str | None, ...]:
+        """What shapes the distribution: all fields but seed, limit and stops."""
+        return (
+            self.temperature,
+            self.top_p,
+            self.top_k,
+            self.min_p,
+            self.repetition_penalty,
+            self.presence_penalty,
+            self.frequency_penalty,
+            self.grammar,
+        )
+
+    @property
     def changes_distribution(self) -> bool:
         """True where tokens are not drawn from the model's own softmax, so that raw logprobs are not theirs."""
-        return msgspec.structs.replace(self, seed=None, max_tokens=None, stop=(), stop_token_ids=()) != Sampling()
+        return self.transform != _NEUTRAL
+
+    @property
+    def truncates(self) -> bool:
+        """True where more than temperature changes the distribution."""
+        return self.transform[1:] != _NEUTRAL[1:]
+
+
+_NEUTRAL = Sampling().transform
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
