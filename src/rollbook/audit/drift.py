@@ -31,14 +31,14 @@ class Drift:
         for node in trace.graph:
             if node.fork is not None and node.fork.reason is ForkReason.DRIFT:
                 self.forks += 1
-            if len(node.segments):
+            if len(node.sampled_ids):
                 self._turn(trace, node)
 
     def _turn(self, trace: Trace, node: Node) -> None:
         if self.reencoder is None:
             return
         indices: list[int] = node.segments[:, 0].tolist()
-        calls = [trace.calls[index] for index in indices if index < len(trace.calls)]
+        calls = [trace.calls[index] for index in indices]
         hashes = {trace.head.policies[call.policy].tokenizer_hash for call in calls}
         if hashes != {self.reencoder.info.tokenizer_hash}:
             self.skipped["unknown_tokenizer" if "" in hashes or not hashes else "other_tokenizer"] += 1

@@ -1,6 +1,7 @@
 """One pass over a batch: every check sees each trace once, then the gate gives its word on what they measured.
 
-Traces are read one at a time and none is kept. Nothing is changed: what the audit finds is in the report only.
+Traces are read one at a time and none is kept. A trace whose columns do not fit each other breaks the alignment check
+and is not shown to the checks that read tokens. Nothing is changed: what the audit finds is in the report only.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from rollbook.audit.gate import DEFAULT_GATE, Gate
+from rollbook.audit.logprobs import misalignments
 from rollbook.audit.measure import Evidence, Findings, Measure, Reencoder
 from rollbook.audit.report import Check, Report, Status
 from rollbook.audit.table import CHECKS, Row
@@ -58,8 +60,10 @@ def audit_traces(
     rollouts = 0
     for trace in traces:
         rollouts += 1
-        for probe in probes:
-            probe.see(trace)
+        aligned = not any(misalignments(trace))
+        for row, probe in zip(CHECKS, probes, strict=True):
+            if aligned or not row.reads_tokens:
+                probe.see(trace)
     checks = tuple(
         _judge(row, gate.limit(row), probe.finish(), findings)
         for row, probe, findings in zip(CHECKS, probes, notes, strict=True)

@@ -1,12 +1,11 @@
 """Tokens captured against tokens trained, with the reason for each loss.
 
-What is counted is what an export without a length limit would train. A trace that is not aligned is left out here; it
-breaks the alignment check.
+What is counted is what an export without a length limit would train.
 """
 
 from __future__ import annotations
 
-from rollbook.audit.logprobs import NO_TOKENS, misalignments
+from rollbook.audit.logprobs import NO_TOKENS
 from rollbook.audit.measure import Evidence, Findings, Measure
 from rollbook.trace.sample import TokenLedger, samples
 from rollbook.trace.trace import Trace
@@ -20,13 +19,10 @@ class TokensLost:
     def __init__(self, findings: Findings, evidence: Evidence) -> None:
         self.findings, self.evidence = findings, evidence
         self.ledger = TokenLedger()
-        self.unaligned = self.samples = 0
+        self.samples = 0
 
     def see(self, trace: Trace) -> None:
         if not trace.head.tokens:
-            return
-        if any(misalignments(trace)):
-            self.unaligned += trace.graph.sampled_count
             return
         built = samples(trace, disposition=self.evidence.dispositions.get(trace.id))
         self.samples += len(built)
@@ -43,6 +39,5 @@ class TokensLost:
             captured=self.ledger.captured,
             trained=self.ledger.trained,
             samples=self.samples,
-            unaligned=self.unaligned,
             **lost,
         )

@@ -2,7 +2,8 @@
 
 The graph refuses what is not aligned when data enters. This looks at the stored columns again, for a record may come
 from elsewhere or be damaged: runs cover the ids; logprobs are one a sampled token or none; each is finite and <= 0
-(within float error); segments cover the sampled tokens and name calls of this trace that gave this node.
+(within float error); segments, where there are any, cover the sampled tokens and name calls of this trace that gave
+this node.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rollbook.audit.measure import Findings, Measure
-from rollbook.trace.graph import LOGPROB_SLACK, LOGPROBS, RUNS, SAMPLED, SEGMENTS, TABLE_WIDTH, TOKENS, Node
+from rollbook.trace.graph import LOGPROB_SLACK, LOGPROBS, RUNS, SAMPLED, TABLE_WIDTH, TOKENS, Node
 from rollbook.trace.runs import RunKind
 from rollbook.trace.sample import logprobs_fit
 from rollbook.trace.trace import Trace
@@ -54,7 +55,7 @@ def _broken_runs(trace: Trace, node: int, tokens: int, sampled: int) -> Iterator
 def _broken_segments(trace: Trace, node: int, sampled: int) -> Iterator[tuple[int, int | None, str]]:
     segments = trace.graph[node].segments
     covered = int(segments[:, 1].sum())
-    if covered != sampled:
+    if len(segments) and covered != sampled:
         yield node, None, f"segments cover {covered} of {sampled} sampled tokens"
     calls: list[int] = segments[:, 0].tolist()
     for call in calls:
@@ -87,18 +88,21 @@ class Aligned:
 
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
-        self.tokens = self.without_tokens = 0
+        self.tokens = self.broken = self.without_tokens = 0
 
     def see(self, trace: Trace) -> None:
         self.without_tokens += not trace.head.tokens
         self.tokens += trace.graph.sampled_count
+        before = self.findings.total
         for node, token, text in misalignments(trace):
             self.findings.add(trace, text, node=node, token=token)
+        self.broken += self.findings.total > before
 
     def finish(self) -> Measure:
         if not self.tokens:
             return Measure.none(NO_TOKENS, rollouts_without_ids=self.without_tokens)
-        return Measure.count(self.findings.total, self.tokens, rollouts_without_ids=self.without_tokens)
+        details = {"rollouts_broken": self.broken, "rollouts_without_ids": self.without_tokens}
+        return Measure.count(self.findings.total, self.tokens, **details)
 
 
 class LogprobsAbsent:
@@ -129,21 +133,24 @@ class LogprobKinds:
 
     def see(self, trace: Trace) -> None:
         counts = rows(trace)
-        for node in np.flatnonzero((counts[:, LOGPROBS] > 0) & (counts[:, SEGMENTS] > 0)).tolist():
-            for index, size in trace.graph[node].segments.tolist():
-                if 0 <= index < len(trace.calls):
-                    self._segment(trace, node, index, size)
+        for node in np.flatnonzero(counts[:, LOGPROBS] > 0).tolist():
+            pairs = trace.graph[node].segments.tolist() or [(-1, int(counts[node, LOGPROBS]))]
+            for index, size in pairs:
+                self._segment(trace, node, index, size)
 
     def _segment(self, trace: Trace, node: int, index: int, size: int) -> None:
-        call = trace.calls[index]
-        kind = str(call.logprob_kind or "not_said")
+        call = trace.calls[index] if index >= 0 else None
+        kind = str(call.logprob_kind or "not_said") if call is not None else "no_call"
         self.kinds[kind] = self.kinds.get(kind, 0) + size
         self.tokens += size
-        if not logprobs_fit(call):
-            self.unfit += size
-            self.findings.add(
-                trace, f"{size} logprobs of call {index} are {kind}, which is not what it drew from", node=node
-            )
+        if call is None:
+            self._found(trace, node, size, f"{size} logprobs of no call: what they are of is not known")
+        elif not logprobs_fit(call):
+            self._found(trace, node, size, f"{size} logprobs of call {index} are {kind}, not of what it drew from")
+
+    def _found(self, trace: Trace, node: int, size: int, text: str) -> None:
+        self.unfit += size
+        self.findings.add(trace, text, node=node)
 
     def finish(self) -> Measure:
         return Measure.share(self.unfit, self.tokens, "no logprobs in this batch", **dict(sorted(self.kinds.items())))

@@ -6,7 +6,7 @@ A call counts where the policy attempted it, once, whether or not it could be pa
 from __future__ import annotations
 
 from rollbook.audit.measure import Findings, Measure
-from rollbook.trace.message import Message, ParseStatus
+from rollbook.trace.message import ParseStatus
 from rollbook.trace.trace import Trace
 
 __all__ = ["BAD_ARGUMENTS", "CUT", "INSIDE_REASONING", "MALFORMED", "UNKNOWN_TOOL", "ParseRate"]
@@ -30,9 +30,9 @@ class ParseRate:
         self.by_status = dict.fromkeys(sorted(statuses), 0)
 
     def see(self, trace: Trace) -> None:
-        for node in trace.policy_nodes.tolist():
-            message: Message = trace.graph.messages[node]
-            for call in message.tool_calls:
+        nodes: list[int] = trace.policy_nodes.tolist()
+        for node in nodes:
+            for call in trace.graph.messages[node].tool_calls:
                 self.attempted += 1
                 if call.status in self.statuses:
                     self.by_status[call.status] += 1

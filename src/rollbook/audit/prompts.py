@@ -31,7 +31,7 @@ class PromptTokens:
             view, nth = trace.graph[node], 0
             for index, size in view.segments.tolist():
                 start = sampled_position(view, nth)
-                if start is not None and 0 <= index < len(trace.calls):
+                if start is not None:
                     self._call(trace, node, index, start, before[node] + start)
                 nth += size
 

@@ -1,7 +1,8 @@
 """The table of checks: name, what it counts, the limit that holds unless the gate says otherwise, and its sentences.
 
 Rules: what must be 0 has the limit 0; rates have a limit only where one holds for every run; all limits are upper
-limits. A new check is a probe in a module of its own and one row here.
+limits. A new check is a probe in a module of its own and one row here. What is misaligned breaks the first check and is
+kept from the probes that read tokens.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class Row:
     """What the value is."""
     remedy: str
     """What to do where it is too high."""
+    reads_tokens: bool = False
+    """True where the probe needs aligned columns; a misaligned trace is not shown to it."""
 
 
 CHECKS: tuple[Row, ...] = (
@@ -97,6 +100,7 @@ CHECKS: tuple[Row, ...] = (
         0,
         "engine calls whose prompt is not what the record holds",
         "send the stored ids as they are, and look for a second begin token or a cut prompt",
+        reads_tokens=True,
     ),
     Row(
         "logprob_kind",
@@ -106,6 +110,7 @@ CHECKS: tuple[Row, ...] = (
         0,
         "logprobs that are not of the distribution that was sampled",
         "sample at temperature 1 without truncation, or ask the engine for processed logprobs",
+        reads_tokens=True,
     ),
     Row(
         "logprobs_absent",
@@ -115,6 +120,7 @@ CHECKS: tuple[Row, ...] = (
         0,
         "sampled tokens without a logprob",
         "ask the engine for the logprob of each sampled token",
+        reads_tokens=True,
     ),
     Row(
         "rescored",
@@ -124,6 +130,7 @@ CHECKS: tuple[Row, ...] = (
         None,
         "logprobs from a second request",
         "use an engine that returns all of them",
+        reads_tokens=True,
     ),
     Row(
         "drift",
@@ -133,6 +140,7 @@ CHECKS: tuple[Row, ...] = (
         None,
         "turns that would have come back as other ids, had their text been encoded again; the stored ids are right",
         "never train from re-encoded text",
+        reads_tokens=True,
     ),
     Row(
         "malformed",
@@ -241,6 +249,7 @@ CHECKS: tuple[Row, ...] = (
         None,
         "rollouts with the same sampled tokens as another one of their group",
         "give each member its own seed, and sample at temperature 1",
+        reads_tokens=True,
     ),
     Row(
         "version_span",
@@ -259,6 +268,7 @@ CHECKS: tuple[Row, ...] = (
         None,
         "sampled tokens that no sample trains",
         "look at the reasons in the details",
+        reads_tokens=True,
     ),
 )
 """All checks, in the order of the report."""

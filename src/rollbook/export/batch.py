@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from rollbook.errors import UsageError
 from rollbook.export.fields import check_sample
 from rollbook.export.files import replacing
@@ -141,7 +143,7 @@ class _Job:
 
     def _write(self, sample: Sample, writer: Writer) -> None:
         check_sample(sample)
-        if not sample.logprobs_fit:
+        if not _fits(sample):
             if not self.allow_unfit:
                 raise UsageError(_unfit(sample))
             self.unfit += 1
@@ -176,6 +178,11 @@ class _Job:
 
 def _why_none(built: SampleSet) -> str:
     return "+".join(sorted(built.ledger.lost)) if built.ledger.captured else "no_sampled_tokens"
+
+
+def _fits(sample: Sample) -> bool:
+    """True where each trained token has a logprob of the distribution that was sampled, and somebody says so."""
+    return sample.logprobs_fit and bool(sample.logprob_kinds) and not np.isnan(sample.logprobs[sample.loss_mask]).any()
 
 
 def _unfit(sample: Sample) -> str:
