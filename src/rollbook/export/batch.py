@@ -69,11 +69,10 @@ def export(
     )
     with replacing(_beside(path), overwrite=overwrite) as account, replacing(path, overwrite=overwrite) as file:
         writer = open_writer(chosen, file)
-        for trace in source.traces():
-            job.take(trace, writer)
-        if not job.written:
-            raise UsageError(f"no rollout of this batch gives a sample: {job.why_empty()}")
-        writer.finish()
+        try:
+            job.run(source, writer)
+        finally:
+            writer.release()
         report = job.report(chosen, path, facts)
         account.write(f"{json.dumps(report.to_dict(), indent=1)}\n".encode("ascii"))
     return report
@@ -119,6 +118,14 @@ class _Job:
     without: Counter[str] = field(default_factory=Counter[str])
     refused: Counter[str] = field(default_factory=Counter[str])
     decided: Counter[str] = field(default_factory=Counter[str])
+
+    def run(self, source: TraceSource, writer: Writer) -> None:
+        """Write the samples of all traces."""
+        for trace in source.traces():
+            self.take(trace, writer)
+        if not self.written:
+            raise UsageError(f"no rollout of this batch gives a sample: {self.why_empty()}")
+        writer.finish()
 
     def take(self, trace: Trace, writer: Writer) -> None:
         """Write the samples of one trace."""

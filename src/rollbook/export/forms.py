@@ -29,6 +29,11 @@ class Writer(Protocol):
         """Write what is still held; the file is then complete. Not called after an error."""
         ...
 
+    def release(self) -> None:
+        """Let go of the file without another byte. Called last, also after `finish` and after an error; raises
+        nothing."""
+        ...
+
 
 class _FormModule(Protocol):
     def open_writer(self, file: BinaryIO) -> Writer: ...

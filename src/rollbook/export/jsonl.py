@@ -41,6 +41,9 @@ class JsonlWriter:
     def finish(self) -> None:
         pass
 
+    def release(self) -> None:
+        pass
+
 
 def open_writer(file: BinaryIO) -> JsonlWriter:
     """A writer into an open file."""

@@ -66,12 +66,39 @@ SCHEMA: Any = pa.schema(
 _REPEATING = ["run", "group", "episode", "rollout", "ending_kind", "ending_reason", "samplings"]
 
 
+class _Tap:
+    """Passes bytes on until it is shut: pyarrow writes a footer whenever it closes, also after an error, and a shut
+    tap lets that fall. It has what pyarrow asks of a file."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file: BinaryIO | None = file
+        self._written = 0
+
+    def write(self, data: bytes) -> int:
+        if self._file is not None:
+            self._file.write(data)
+        self._written += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._written
+
+    def flush(self) -> None:
+        pass
+
+    def shut(self) -> None:
+        self._file = None
+
+
 class ParquetWriter:
     """Writes row groups; holds the samples of one at most."""
 
     def __init__(self, file: BinaryIO) -> None:
+        self._tap = _Tap(file)
         self._writer: Any = pq.ParquetWriter(
-            file,
+            self._tap,
             SCHEMA,
             compression="zstd",
             use_dictionary=_REPEATING,
@@ -99,6 +126,10 @@ class ParquetWriter:
     def finish(self) -> None:
         if self._held:
             self._flush()
+        self._writer.close()
+
+    def release(self) -> None:
+        self._tap.shut()
         self._writer.close()
 
     def _flush(self) -> None:

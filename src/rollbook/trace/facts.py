@@ -75,4 +75,4 @@ def _value(annotation: Annotation, kind: type[_Fact]) -> _Fact:
     try:
         return msgspec.convert(annotation.value, kind)
     except msgspec.ValidationError as error:
-        raise RecordError(f"annotation {annotation.key} is not a {kind.__name__}: {error}") from error
+        raise RecordError(f"annotation {annotation.key} is no {kind.__name__}: {error}") from error
