@@ -113,18 +113,19 @@ class _Checker:
                     self.found(EnvCheck.TOOLS, f"tool {spec.name!r} has no docstring, so no description")
 
     async def life(self, task: Task) -> None:
-        environment: Environment | None = None
         with self.guard(EnvCheck.SETUP):
             environment = self.make()
-            first = await call_foreign(environment.setup(task), CALL_SECONDS)
-            if not first or first[-1].role is Role.ASSISTANT:
-                self.found(EnvCheck.SETUP, "the first observation is empty, or ends with an assistant's message")
-        if environment is None:
-            return
+            try:
+                await self._act(environment, task)
+            finally:
+                with self.guard(EnvCheck.CLEANUP):
+                    await call_foreign(environment.cleanup(), CALL_SECONDS)
+
+    async def _act(self, environment: Environment, task: Task) -> None:
+        first = await call_foreign(environment.setup(task), CALL_SECONDS)
+        if not first or first[-1].role is Role.ASSISTANT:
+            self.found(EnvCheck.SETUP, "the first observation is empty, or ends with an assistant's message")
+        trace = Trace(TraceHead(rollout="check", group="check", task=task, policies=()))
+        trace.end(Ending(Reason.MAX_TOKENS, "before the first reply"))
         with self.guard(EnvCheck.SCORE):
-            head = TraceHead(rollout="check", group="check", task=task, policies=())
-            trace = Trace(head)
-            trace.end(Ending(Reason.MAX_TOKENS, "before the first reply"))
             await call_foreign(environment.score(trace), CALL_SECONDS)
-        with self.guard(EnvCheck.CLEANUP):
-            await call_foreign(environment.cleanup(), CALL_SECONDS)

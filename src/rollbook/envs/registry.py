@@ -56,7 +56,7 @@ def make(name: str, **options: Any) -> Environment:
         inspect.signature(found).bind(**options)
     except TypeError as error:
         raise UsageError(f"environment {name!r}: {error}; it takes {inspect.signature(found)}") from error
-    made = found(**options)
+    made = cast("object", found(**options))
     if not isinstance(made, Environment):
         raise UsageError(f"{name!r} made a {type(made).__name__}, which is no Environment")
     return made

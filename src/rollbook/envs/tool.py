@@ -127,7 +127,7 @@ class Tool:
     def _read(self, given: dict[str, Any] | None) -> dict[str, Any]:
         try:
             plain = plain_json(given, "arguments")
-            self._validator.validate(plain)
+            self._validator.validate(plain)  # pyright: ignore[reportUnknownMemberType] (a gap in jsonschema's stubs)
             read = msgspec.convert(plain, self._declared.arguments, strict=True, str_keys=True)
         except jsonschema.ValidationError as error:
             raise ToolRefused(f"bad arguments: {error.json_path.removeprefix('$.')}: {error.message}") from error
