@@ -21,15 +21,26 @@ import numpy.typing as npt
 from rollbook.errors import RecordError
 from rollbook.trace.call import Call, LogprobKind, Sampling
 from rollbook.trace.ending import Disposition, Ending
-from rollbook.trace.graph import LOGPROBS, ORIGIN, RUNS, SAMPLED, SEGMENTS, TOKENS, VERSIONS, Branch, Mark
 from rollbook.trace.message import Origin
+from rollbook.trace.node import (
+    LOGPROBS,
+    ORIGIN,
+    ORIGINS,
+    RUNS,
+    SAMPLED,
+    SEGMENTS,
+    TOKENS,
+    VERSIONS,
+    Branch,
+    Mark,
+)
 from rollbook.trace.runs import RunKind
 from rollbook.trace.trace import Trace
 
 __all__ = ["LossReason", "Sample", "SampleSet", "TokenLedger", "logprobs_fit", "samples"]
 
 _Scalar = TypeVar("_Scalar", np.int32, np.float32)
-_POLICY_CODE = list(Origin).index(Origin.POLICY)
+_POLICY = ORIGINS.index(Origin.POLICY)
 
 
 class LossReason(StrEnum):
@@ -173,7 +184,7 @@ class _Builder:
         table = self.graph.table.view
         self.counts = np.diff(table, axis=0, prepend=np.zeros((1, table.shape[1]), np.int32))
         self.sampled_counts = self.counts[:, SAMPLED]
-        is_turn = table[:, ORIGIN] == _POLICY_CODE
+        is_turn = table[:, ORIGIN] == _POLICY
         self.turn_of = np.where(is_turn, np.cumsum(is_turn) - 1, -1).astype(np.int32)
         self.node_loss = self._node_losses()
 

@@ -59,7 +59,7 @@ def summarise(trace: Trace) -> Summary:
     """The summary row of a trace."""
     graph, head, tail = trace.graph, trace.head, trace.tail
     statuses = Counter[ParseStatus](
-        call.status for node in trace.policy_nodes for call in graph.messages[node].tool_calls
+        call.status for node in trace.policy_nodes.tolist() for call in graph.messages[node].tool_calls
     )
     logprobs = graph.logprobs.view
     return Summary(

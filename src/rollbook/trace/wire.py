@@ -17,9 +17,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from rollbook.errors import NewerFormat, RecordError
+from rollbook.errors import ConfigError, NewerFormat, RecordError
 from rollbook.trace.call import Call
-from rollbook.trace.graph import COLUMN_KINDS, TABLE_WIDTH, TOKENS, MessageGraph, NodeText
+from rollbook.trace.graph import MessageGraph
+from rollbook.trace.node import COLUMN_KINDS, TABLE_WIDTH, TOKENS, NodeText
 from rollbook.trace.trace import Edge, Trace, TraceHead, TraceTail
 
 __all__ = [
@@ -41,6 +42,10 @@ Sections = dict[str, bytes]
 
 _DTYPES: dict[str, npt.DTypeLike] = {name: "<f4" if name == "logprobs" else "<i4" for name in COLUMN_KINDS}
 _PAIRS = ("runs", "versions", "segments")
+
+
+PART_SECTIONS = ("text", "tokens", "calls")
+"""The sections of a part."""
 
 
 class Cursor(msgspec.Struct, frozen=True):
@@ -142,7 +147,10 @@ def decode_trace(
         _load_part(trace, part)
     if tail is not None:
         trace.tail = _decode_text(tail, TraceTail, "tail")
-    trace.sealed = sealed and tail is not None
+    if sealed and tail is not None:
+        trace.seal()
+    else:
+        trace.check()
     return trace
 
 
@@ -155,6 +163,9 @@ def check_version(version: int, what: str) -> None:
 
 
 def _load_part(trace: Trace, part: Mapping[str, bytes]) -> None:
+    missing = [name for name in PART_SECTIONS if name not in part]
+    if missing:
+        raise RecordError(f"a part lacks its sections {missing}")
     text = _decode_text(part["text"], TextPart, "text")
     calls = _decode_text(part["calls"], CallPart, "calls")
     if Cursor(text.first, calls.first_call, calls.first_edge) != Cursor.end_of(trace):
@@ -212,7 +223,7 @@ def _decode_text(data: bytes, kind: type[_Section], name: str) -> _Section:
             plain = _map_text(msgspec.msgpack.decode(data, type=_Wtf8).wtf8, to_wtf8=False)
             return msgspec.convert(plain, kind, builtin_types=(bytes,))
         return msgspec.msgpack.decode(data, type=kind)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError, ConfigError) as error:
         raise RecordError(f"section '{name}' is damaged: {error}") from error
 
 
