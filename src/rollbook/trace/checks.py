@@ -21,7 +21,6 @@ from rollbook.trace.node import (
     LOGPROBS,
     ORIGIN,
     ORIGINS,
-    PARENT,
     RESCORED,
     ROOT,
     RUNS,
@@ -43,6 +42,7 @@ LOGPROB_SLACK = 1e-3
 _INT32 = np.dtype(np.int32)
 _FLOAT32 = np.dtype(np.float32)
 _POLICY = ORIGINS.index(Origin.POLICY)
+_ZERO = np.zeros(1, np.int64)
 _KINDS = frozenset(int(kind) for kind in RunKind)
 
 
@@ -91,9 +91,7 @@ def _are_logprobs(values: npt.NDArray[np.float32]) -> bool:
     return not len(values) or bool(values.max() <= LOGPROB_SLACK and values.min() > -np.inf)
 
 
-def _check_rescored(
-    rescored: npt.NDArray[np.int32], logprobs: npt.NDArray[np.float32] | None, sampled: int
-) -> None:
+def _check_rescored(rescored: npt.NDArray[np.int32], logprobs: npt.NDArray[np.float32] | None, sampled: int) -> None:
     if logprobs is None:
         raise RecordError("rescored positions without logprobs")
     if rescored[0] < 0 or rescored[-1] >= sampled or bool((rescored[1:] <= rescored[:-1]).any()):
@@ -124,55 +122,52 @@ def check_columns(
     columns: Mapping[str, npt.NDArray[Any]],
     first: int,
     parents_taken: Collection[int],
-) -> None:
+) -> npt.NDArray[np.int64]:
     """The checks of `MessageGraph.add` and `mark` for many stored nodes at once; raises `RecordError`.
 
     `counts` and `columns` as in `MessageGraph.load`; `first`: the index that the first node gets; `parents_taken`:
-    the nodes that have a child already.
+    the nodes that have a child already. Returns the running totals of `counts`: int64, shape (nodes, 9).
     """
-    _check_shape(texts, counts, columns)
-    for fine, problem in _array_checks(counts, columns):
-        if not fine:
-            raise RecordError(problem)
-    _check_texts(texts, counts, first, parents_taken)
-
-
-def _check_shape(
-    texts: Sequence[NodeText], counts: npt.NDArray[np.int32], columns: Mapping[str, npt.NDArray[Any]]
-) -> None:
-    if counts.shape != (len(texts), TABLE_WIDTH) or (len(counts) and counts[:, TOKENS:].min() < 0):
+    if counts.shape != (len(texts), TABLE_WIDTH) or counts[:, TOKENS:].min(initial=0) < 0:
         raise RecordError("the node table does not fit the messages")
-    totals: list[int] = counts.sum(axis=0, dtype=np.int64).tolist()
+    # Each check below compares running totals over all nodes; 64 bits hold any total of stored 32-bit counts.
+    ends = counts.cumsum(axis=0, dtype=np.int64)
+    totals: list[int] = ends[-1].tolist() if len(ends) else [0] * TABLE_WIDTH
     for name, kind in COLUMN_KINDS.items():
         if totals[kind] != len(columns[name]):
             raise RecordError(f"the node table does not fit the column '{name}'")
+    for fine, problem in _array_checks(counts, ends, columns):
+        if not fine:
+            raise RecordError(problem)
+    _check_texts(texts, counts, first, parents_taken)
+    return ends
 
 
 def _array_checks(
-    counts: npt.NDArray[np.int32], columns: Mapping[str, npt.NDArray[Any]]
+    counts: npt.NDArray[np.int32], ends: npt.NDArray[np.int64], columns: Mapping[str, npt.NDArray[Any]]
 ) -> tuple[tuple[bool | np.bool_, str], ...]:
-    tokens, runs, rescored = columns["tokens"], columns["runs"], columns["rescored"]
+    runs, rescored, versions, segments = columns["runs"], columns["rescored"], columns["versions"], columns["segments"]
     kinds, lengths = runs[:, 0], runs[:, 1]
     sampled, logprob_rows, origins = counts[:, SAMPLED], counts[:, LOGPROBS], counts[:, ORIGIN]
-    run_starts = _starts(counts[:, RUNS])
+    run_ends, sampled_runs = ends[:, RUNS], lengths * (kinds == RunKind.SAMPLED)
     return (
-        (((kinds >= RunKind.SCAFFOLD) & (kinds <= RunKind.FORCED)).all(), "unknown kind of run"),
-        ((lengths > 0).all(), "a run is empty"),
-        ((_sums(lengths, run_starts) == counts[:, TOKENS]).all(), "runs do not cover the token ids"),
-        (
-            (_sums(lengths * (kinds == RunKind.SAMPLED), run_starts) == sampled).all(),
-            "the count of sampled tokens does not fit the runs",
-        ),
-        (not len(tokens) or tokens.min() >= 0, "a token id is negative"),
+        (kinds.min(initial=0) >= RunKind.SCAFFOLD and kinds.max(initial=0) <= RunKind.FORCED, "unknown kind of run"),
+        (lengths.min(initial=1) > 0, "a run is empty"),
+        ((_totals(lengths, run_ends) == ends[:, TOKENS]).all(), "runs do not cover the token ids"),
+        ((_totals(sampled_runs, run_ends) == ends[:, SAMPLED]).all(), "the runs hold another count of sampled tokens"),
+        (columns["tokens"].min(initial=0) >= 0, "a token id is negative"),
         (((logprob_rows == sampled) | (logprob_rows == 0)).all(), "not one logprob a sampled token"),
         (_are_logprobs(columns["logprobs"]), "a logprob is not finite or above 0"),
+        (not len(rescored) or _rescored_fit(rescored, counts), "rescored positions do not rise within the logprobs"),
         (
-            not len(rescored) or _rescored_fit(rescored, counts),
-            "rescored positions do not rise within the sampled tokens that have logprobs",
+            _covers(versions, counts[:, VERSIONS], ends[:, VERSIONS], sampled),
+            "versions do not cover the sampled tokens",
         ),
-        (_covers(columns["versions"], counts[:, VERSIONS], sampled), "versions do not cover the sampled tokens"),
-        (_covers(columns["segments"], counts[:, SEGMENTS], sampled), "segments do not cover the sampled tokens"),
-        (((origins >= 0) & (origins < len(ORIGINS))).all(), "unknown origin"),
+        (
+            _covers(segments, counts[:, SEGMENTS], ends[:, SEGMENTS], sampled),
+            "segments do not cover the sampled tokens",
+        ),
+        (origins.min(initial=0) >= 0 and origins.max(initial=0) < len(ORIGINS), "unknown origin"),
         (((sampled == 0) | (origins == _POLICY)).all(), "only the policy samples"),
     )
 
@@ -181,29 +176,25 @@ def _check_texts(
     texts: Sequence[NodeText], counts: npt.NDArray[np.int32], first: int, parents_taken: Collection[int]
 ) -> None:
     seen = set(parents_taken)
-    parents, origins, tokens = counts[:, (PARENT, ORIGIN, TOKENS)].T.tolist()
-    for node, (text, parent) in enumerate(zip(texts, parents, strict=True), first):
+    for node, (text, (parent, origin, tokens)) in enumerate(
+        zip(texts, counts[:, : TOKENS + 1].tolist(), strict=True), first
+    ):
         if not ROOT <= parent < node:
             raise RecordError(f"parent {parent} of node {node} does not come before it")
         if text.fork is None and parent in seen:
             raise RecordError(f"node {node} forks at {parent} without a reason")
         seen.add(parent)
-        if text.origin is not ORIGINS[origins[node - first]]:
+        if text.origin is not ORIGINS[origin]:
             raise RecordError(f"node {node} is of origin '{text.origin}' in its text and of another in the table")
         if text.mark is not None:
             check_mark(text.mark, text.origin)
-            if text.mark is Mark.REDACTED and (tokens[node - first] or text.message != Message(role=text.message.role)):
+            if text.mark is Mark.REDACTED and (tokens or text.message != Message(role=text.message.role)):
                 raise RecordError(f"node {node} is marked redacted and still holds text or ids")
 
 
-def _starts(rows: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-    """Where the rows of each node begin, and behind the last one where they end: int64, shape (nodes + 1,)."""
-    return np.concatenate(([0], rows.cumsum(dtype=np.int64)))
-
-
-def _sums(values: npt.NDArray[np.int32], starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The sum over the rows of each node: int64, shape (nodes,). 64 bits hold any sum of stored 32-bit counts."""
-    return np.diff(np.concatenate(([0], values.cumsum(dtype=np.int64)))[starts])
+def _totals(values: npt.NDArray[np.int32], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The running total of `values` at the end of each node's rows: int64, shape (nodes,)."""
+    return np.concatenate((_ZERO, values.cumsum(dtype=np.int64)))[ends]
 
 
 def _rescored_fit(rescored: npt.NDArray[np.int32], counts: npt.NDArray[np.int32]) -> bool:
@@ -213,11 +204,10 @@ def _rescored_fit(rescored: npt.NDArray[np.int32], counts: npt.NDArray[np.int32]
     return bool(((rescored >= 0) & (rescored < counts[owner, LOGPROBS])).all() and rises.all())
 
 
-def _covers(spans: Runs, rows: npt.NDArray[np.int32], sampled: npt.NDArray[np.int32]) -> bool:
+def _covers(
+    spans: Runs, rows: npt.NDArray[np.int32], ends: npt.NDArray[np.int64], sampled: npt.NDArray[np.int32]
+) -> bool:
     if not len(spans):
         return True
-    return bool(
-        (spans[:, 0] >= 0).all()
-        and (spans[:, 1] > 0).all()
-        and ((rows == 0) | (_sums(spans[:, 1], _starts(rows)) == sampled)).all()
-    )
+    wanted = (sampled * (rows > 0)).cumsum(dtype=np.int64)
+    return bool(spans[:, 0].min() >= 0 and spans[:, 1].min() > 0 and (_totals(spans[:, 1], ends) == wanted).all())

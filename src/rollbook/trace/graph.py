@@ -55,12 +55,12 @@ class MessageGraph:
     """Messages and tokens of one trace; grows by `add` until the trace is sealed."""
 
     __slots__ = (
-        "_children",
         "_ends",
         "_forks",
         "_index",
         "_indexed",
         "_marks",
+        "_parents",
         "_stretch",
         "logprobs",
         "messages",
@@ -84,7 +84,7 @@ class MessageGraph:
         self.segments = Column(np.int32, 2)
         self._forks: dict[int, Fork] = {}
         self._marks: dict[int, Mark] = {}
-        self._children: dict[int, int] = {}
+        self._parents: set[int] = set()
         self._stretch: list[int] = []
         self._index: dict[tuple[int, bytes], int] = {}
         self._indexed = 0
@@ -136,7 +136,11 @@ class MessageGraph:
             len(self.segments),
         ]
         self.table.append(self._ends)
-        self._place(node, parent, message, fork)
+        self.messages.append(message)
+        self._parents.add(parent)
+        self._stretch.append(self._stretch[parent] if node and parent == node - 1 else node)
+        if fork is not None:
+            self._forks[node] = fork
         return node
 
     def _check_place(self, parent: int, origin: Origin, sampled: int, fork: Fork | None) -> None:
@@ -144,7 +148,7 @@ class MessageGraph:
             raise RecordError(f"parent {parent} is not a node of this graph of {len(self.messages)}")
         if sampled and origin is not Origin.POLICY:
             raise RecordError(f"a message of origin '{origin}' holds {sampled} sampled tokens; only the policy samples")
-        if fork is None and parent in self._children:
+        if fork is None and parent in self._parents:
             where = "a second root" if parent == ROOT else f"a second child of node {parent}"
             raise RecordError(f"{where} needs a fork reason")
 
@@ -163,17 +167,33 @@ class MessageGraph:
         """
         self._check_open()
         first = len(self.messages)
-        check_columns(texts, counts, columns, first, self._children)
+        ends = check_columns(texts, counts, columns, first, self._parents)
         for name, kind in COLUMN_KINDS.items():
             self.column(kind).extend(columns[name])
         table = counts.copy()
-        table[:, TOKENS:] = counts[:, TOKENS:].cumsum(axis=0) + self._ends[TOKENS:]
+        table[:, TOKENS:] = ends[:, TOKENS:] + self._ends[TOKENS:]
         self.table.extend(table)
-        self._ends = self.table.view[-1].tolist() if len(self.table) else self._ends
-        for node, (text, row) in enumerate(zip(texts, counts.tolist(), strict=True), first):
-            self._place(node, row[PARENT], text.message, text.fork)
+        parents: list[int] = counts[:, PARENT].tolist()
+        self.messages += [text.message for text in texts]
+        self._parents.update(parents)
+        for node, (text, parent) in enumerate(zip(texts, parents, strict=True), first):
+            self._stretch.append(self._stretch[parent] if node and parent == node - 1 else node)
+            if text.fork is not None:
+                self._forks[node] = text.fork
             if text.mark is not None:
                 self._marks[node] = text.mark
+        if len(table):
+            self._ends = table[-1].tolist()
+
+    def counts(self, first: int = 0) -> npt.NDArray[np.int32]:
+        """The node table from node `first` on in the form that `load` takes: parent, origin, then how many rows each
+        node has in each column. int32, shape (nodes, 9)."""
+        table = self.table.view
+        counts = table[first:].copy()
+        counts[1:, TOKENS:] -= table[first:-1, TOKENS:]
+        if first and len(counts):
+            counts[0, TOKENS:] -= table[first - 1, TOKENS:]
+        return counts
 
     @property
     def marks(self) -> Mapping[int, Mark]:
@@ -190,13 +210,6 @@ class MessageGraph:
             VERSIONS: self.versions,
             SEGMENTS: self.segments,
         }[kind]
-
-    def _place(self, node: int, parent: int, message: Message, fork: Fork | None) -> None:
-        self.messages.append(message)
-        self._stretch.append(self._stretch[parent] if node and parent == node - 1 else node)
-        self._children[parent] = self._children.get(parent, 0) + 1
-        if fork is not None:
-            self._forks[node] = fork
 
     def mark(self, node: int, mark: Mark) -> None:
         """Take a turn of the policy out of training. A mark is never replaced by another one.
@@ -282,7 +295,7 @@ class MessageGraph:
 
     def branches(self) -> list[Branch]:
         """All root-to-leaf paths, oldest leaf first."""
-        leaves = [node for node in range(len(self.messages)) if node not in self._children]
+        leaves = [node for node in range(len(self.messages)) if node not in self._parents]
         return [Branch(index, self.path(leaf)) for index, leaf in enumerate(leaves)]
 
     def locate(self, messages: Sequence[Message], *, known: int = ROOT) -> tuple[int, int]:
@@ -308,7 +321,7 @@ class MessageGraph:
     @property
     def leaf_count(self) -> int:
         """How many branches there are."""
-        return len(self.messages) - sum(node != ROOT for node in self._children)
+        return len(self.messages) - sum(node != ROOT for node in self._parents)
 
     @property
     def sampled_count(self) -> int:

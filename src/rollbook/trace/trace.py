@@ -368,13 +368,12 @@ class Trace:
         named = self.graph.segments.view[:, 0]
         if len(named) and named.max() >= len(self.calls):
             raise RecordError(f"a segment names call {named.max()}; there are {len(self.calls)}")
-        rows = np.diff(self.graph.table.view[:, SEGMENTS], prepend=0)
+        ends = self.graph.table.view[:, SEGMENTS]
         gave = np.array([ROOT if call.node is None else call.node for call in self.calls], np.int64)
-        if (gave[named] != np.repeat(np.arange(len(rows)), rows)).any():
+        if (gave[named] != ends.searchsorted(np.arange(len(named)), side="right")).any():
             raise RecordError("a segment names a call that gave another node")
-        silent = np.ones(len(gave), np.bool_)
-        silent[named] = False
-        if (rows[gave[silent & (gave != ROOT)]] > 0).any():
+        unnamed = gave[(np.bincount(named, minlength=len(gave)) == 0) & (gave != ROOT)]
+        if (np.diff(ends, prepend=0)[unnamed] > 0).any():
             raise RecordError("a call gave a node whose segments do not name it")
 
     def _check_edge(self, edge: Edge) -> None:
