@@ -1,9 +1,10 @@
 """One attempted tool call: its JSON body read strictly, checked against the tools that were offered.
 
-Order of checks, the first that fails gives the status: UTF-8 and exact JSON (no NaN or Infinity, no duplicate keys, nesting of at
-most `MAX_DEPTH`): `invalid_json`; an object: `not_an_object`; a name that is a string: `missing_name`; arguments that are there
-and an object: `not_an_object`; no key beside ``name`` and ``arguments``: `bad_arguments`; a tool of that name: `unknown_tool`;
-numbers of at most 64 bits and arguments that fit the tool's JSON schema: `bad_arguments`. Nothing is repaired.
+Order of checks, the first that fails gives the status: UTF-8 and exact JSON (no NaN or Infinity, no duplicate keys,
+nesting of at most `MAX_DEPTH`): `invalid_json`; an object: `not_an_object`; a name that is a string:
+`missing_name`; arguments that are there and an object: `not_an_object`; no key beside ``name`` and ``arguments``:
+`bad_arguments`; a tool of that name: `unknown_tool`; numbers of at most 64 bits and arguments that fit the tool's
+JSON schema: `bad_arguments`. Nothing is repaired.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from collections.abc import Sequence
 from typing import Any, NoReturn, cast
 
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError, ValidationError, best_match
+from jsonschema.exceptions import SchemaError, ValidationError, best_match  # pyright: ignore[reportUnknownVariableType]
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from rollbook.errors import ConfigError
+from rollbook.render.vocabulary import show_bytes
 from rollbook.trace.message import ParseStatus, ToolCall
 from rollbook.trace.tools import ToolSpec
 
@@ -37,6 +39,13 @@ _BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{]|[\]}]', re.DOTALL)
 class _NotJson(ValueError):
     """The body is not the JSON that we take."""
 
+
+class _Refused(Exception):
+    """The call does not run, and why."""
+
+    def __init__(self, status: ParseStatus, why: str) -> None:
+        super().__init__(why)
+        self.status = status
 
 
 class _BigNumber:
@@ -74,7 +83,8 @@ _DECODER = json.JSONDecoder(
 
 
 def read_json(text: str) -> Any:
-    """`text` as exact JSON; raises `ValueError` with a reason that a policy can use. Numbers beyond 64 bits come as a marker."""
+    """`text` as exact JSON; raises `ValueError` with a reason that a policy can use. Numbers beyond 64 bits come as
+    a marker."""
     if text.count("{") + text.count("[") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
         raise _NotJson(f"it nests deeper than {MAX_DEPTH}")
     return _DECODER.decode(text)
@@ -96,38 +106,30 @@ class CallReader:
 
     def read(self, body: bytes, tools: Sequence[ToolSpec], call_id: str) -> ToolCall:
         """The call that `body` attempts, with its status."""
-        raw = body.decode("utf-8", "replace")
         name: str | None = None
         arguments: dict[str, Any] | None = None
-
-        def made(status: ParseStatus, error: str | None = None) -> ToolCall:
-            said = None if error is None else error[:MAX_ERROR]
-            return ToolCall(id=call_id, name=name, arguments=arguments, raw=raw, status=status, error=said)
-
+        status, error = ParseStatus.OK, None
         try:
-            value: Any = read_json(body.decode("utf-8"))
-        except ValueError as problem:
-            return made(ParseStatus.INVALID_JSON, f"the tool call is not valid JSON: {problem}")
-        if not isinstance(value, dict):
-            return made(ParseStatus.NOT_AN_OBJECT, "the tool call is JSON but not an object")
-        fields = cast("dict[str, Any]", value)
-        given = fields.get("name")
-        if not isinstance(given, str):
-            return made(ParseStatus.MISSING_NAME, 'the tool call has no "name" that is a string')
-        name = given
-        if not isinstance(fields.get("arguments"), dict):
-            return made(ParseStatus.NOT_AN_OBJECT, '"arguments" must be there and be a JSON object')
-        if _holds_big(fields):
-            return made(ParseStatus.BAD_ARGUMENTS, "a number is too large (more than 64 bits)")
-        arguments = fields["arguments"]
+            fields = _fields(body)
+            name = _name(fields)
+            arguments = _arguments(fields)
+            self._check(name, arguments, fields, tools)
+        except _Refused as refused:
+            status, error = refused.status, str(refused)[:MAX_ERROR]
+        raw = show_bytes(body)
+        return ToolCall(id=call_id, name=name, arguments=arguments, raw=raw, status=status, error=error)
+
+    def _check(self, name: str, arguments: dict[str, Any], fields: dict[str, Any], tools: Sequence[ToolSpec]) -> None:
         further = sorted(fields.keys() - {"name", "arguments"})
         if further:
-            return made(ParseStatus.BAD_ARGUMENTS, f'only "name" and "arguments" may be given, not {further[0]!r}')
+            what = f'only "name" and "arguments" may be given, not {further[0][:60]!r}'
+            raise _Refused(ParseStatus.BAD_ARGUMENTS, what)
         tool = next((tool for tool in tools if tool.name == name), None)
         if tool is None:
-            return made(ParseStatus.UNKNOWN_TOOL, _unknown(name, tools))
+            raise _Refused(ParseStatus.UNKNOWN_TOOL, _unknown(name, tools))
         problem = self._problem(tool, arguments)
-        return made(ParseStatus.OK) if problem is None else made(ParseStatus.BAD_ARGUMENTS, problem)
+        if problem is not None:
+            raise _Refused(ParseStatus.BAD_ARGUMENTS, problem)
 
     def _problem(self, tool: ToolSpec, arguments: Any) -> str | None:
         validator = self._validator(tool)
@@ -154,6 +156,32 @@ class CallReader:
         validator = Draft202012Validator(tool.parameters, registry=Registry())  # an empty one: nothing is ever fetched
         self._compiled[id(tool)] = (tool, validator)
         return validator
+
+
+def _fields(body: bytes) -> dict[str, Any]:
+    try:
+        value = read_json(body.decode("utf-8"))
+    except ValueError as problem:
+        raise _Refused(ParseStatus.INVALID_JSON, f"the tool call is not valid JSON: {problem}") from problem
+    if not isinstance(value, dict):
+        raise _Refused(ParseStatus.NOT_AN_OBJECT, "the tool call is JSON but not an object")
+    return cast("dict[str, Any]", value)
+
+
+def _name(fields: dict[str, Any]) -> str:
+    name = fields.get("name")
+    if not isinstance(name, str):
+        raise _Refused(ParseStatus.MISSING_NAME, 'the tool call has no "name" that is a string')
+    return name
+
+
+def _arguments(fields: dict[str, Any]) -> dict[str, Any]:
+    arguments = fields.get("arguments")
+    if not isinstance(arguments, dict):
+        raise _Refused(ParseStatus.NOT_AN_OBJECT, '"arguments" must be there and be a JSON object')
+    if _holds_big(fields):
+        raise _Refused(ParseStatus.BAD_ARGUMENTS, "a number is too large (more than 64 bits)")
+    return cast("dict[str, Any]", arguments)
 
 
 def _unknown(name: str, tools: Sequence[ToolSpec]) -> str:

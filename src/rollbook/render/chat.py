@@ -1,9 +1,10 @@
 """The renderer over a model's own tokenizer and chat template.
 
-Prompt ids of a turn are the stored ids plus what `open` or `extend` give: a full rendering at the start, and from then on only
-what the template writes for the new messages, behind the end-of-turn token of the sampled turn. What the template writes
-behind that token (a line end) is scaffold of the next message. A sampled turn keeps its ids whatever they are: where its last
-one is no end-of-turn token, the template's own is put in before the next message as `forced`.
+Prompt ids of a turn are the stored ids plus what `open` or `extend` give: a full rendering at the start, and from
+then on only what the template writes for the new messages, behind the end-of-turn token of the sampled turn. What
+the template writes behind that token (a line end) is scaffold of the next message. A sampled turn keeps its ids
+whatever they are: where its last one is no end-of-turn token, the template's own is put in before the next message
+as `forced`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class RendererConfig:
     variables: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further template variables, e.g. ``enable_thinking``."""
     tool_prompt: ToolPrompt | None = None
-    """How tools are told where the template has no place for them; where given, it is used in place of the template's own."""
+    """How tools are told where the template has no place for them; where given, it is used in place of the
+    template's own."""
     now: datetime | None = None
     """The date that a template may ask for; None: such a template is an error."""
 
@@ -55,7 +57,9 @@ class RendererConfig:
 class ChatRenderer:
     """A `Renderer` for any chat template that can be rendered step by step. Stateless but for caches."""
 
-    def __init__(self, encoder: Encoder, increments: Increments, finding: Finding, config: RendererConfig, info: RendererInfo) -> None:
+    def __init__(
+        self, encoder: Encoder, increments: Increments, finding: Finding, config: RendererConfig, info: RendererInfo
+    ) -> None:
         self._encoder = encoder
         self._increments = increments
         self._finding = finding
@@ -147,7 +151,8 @@ class ChatRenderer:
         return self._encoder.vocabulary.show(token_ids)
 
     def reencode(self, token_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-        """What the tokenizer makes of the decoded text, control tokens parsed: where it differs, re-encoding would have drifted."""
+        """What the tokenizer makes of the decoded text, control tokens parsed: where it differs, re-encoding would
+        have drifted."""
         return self._encoder.encode_parsed(self.decode(token_ids))
 
     def _tools(self, tools: Sequence[ToolSpec]) -> Tools:
@@ -178,8 +183,10 @@ def _check_tokens(encoder: Encoder, finding: Finding) -> None:
     ours = encoder.encode(finding.sample, ())[0].token_ids.tolist()
     theirs = encoder.encode_parsed(finding.sample.plain).tolist()
     if ours != theirs:
-        at = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
+        at = next(
+            (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs))
+        )
         raise ModelError(
-            "the tokenizer reads text between control tokens differently when it stands alone; this kind is not supported "
-            f"(token {at}: {theirs[at : at + 3]} in the whole, {ours[at : at + 3]} alone)"
+            "the tokenizer reads text between control tokens differently when it stands alone; this kind is not "
+            f"supported (token {at}: {theirs[at : at + 3]} in the whole, {ours[at : at + 3]} alone)"
         )

@@ -1,7 +1,7 @@
 """Messages in the form that chat templates read, with a tag of its own for the content of each.
 
-What a template would leave out in silence is an error here or in `increments`: a call that did not parse, and calls that the
-template has no place for.
+What a template would leave out in silence is an error here or in `increments`: a call that did not parse, and calls
+that the template has no place for.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Chat:
     """True where the template writes the ``tool_calls`` of an assistant message."""
 
     def with_tools(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[Message, ...]:
-        """The start of a conversation, with the tool prompt in its system message where there are tools to tell of."""
+        """The start of a conversation, with the tool prompt in its system message where there are tools to tell
+        of."""
         if self.tool_prompt is None or not tools:
             return tuple(messages)
         if messages and messages[0].role is Role.SYSTEM:
@@ -69,7 +70,9 @@ class Chat:
 
 def _checked(call: ToolCall) -> ToolCall:
     if call.status is not ParseStatus.OK or call.name is None or call.arguments is None:
-        raise ModelError(f"tool call {call.id!r} did not parse ({call.status}); give such a message as text, not as a call")
+        raise ModelError(
+            f"tool call {call.id!r} did not parse ({call.status}); give such a message as text, not as a call"
+        )
     return call
 
 

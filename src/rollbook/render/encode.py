@@ -1,11 +1,12 @@
 """Tracked text to token ids, with the kind of each token.
 
-Added tokens of the tokenizer (special or not) are recognised leftmost-longest, and only where every character is scaffold. What
-lies between is encoded whole by the same tokenizer without its added tokens, post-processor, truncation and padding, so merges
-across scaffold and content are the model's own and content cannot make a control token: an id of an added token out of such a
-piece is an error, never a result. Added tokens that are nothing but white space (runs of blanks) are text like any other.
-A token is content if it covers any character of content. White space that an added token swallows (`lstrip`, `rstrip`) is
-swallowed from scaffold only. Lone surrogates, which no tokenizer can encode, are shown to the model as their escape (``\\ud835``).
+Added tokens of the tokenizer (special or not) are recognised leftmost-longest, and only where every character is
+scaffold. What lies between is encoded whole by the same tokenizer without its added tokens, post-processor,
+truncation and padding, so merges across scaffold and content are the model's own and content cannot make a control
+token: an id of an added token out of such a piece is an error, never a result. Added tokens that are nothing but
+white space (runs of blanks) are text like any other. A token is content if it covers any character of content.
+White space that an added token swallows (`lstrip`, `rstrip`) is swallowed from scaffold only. Lone surrogates,
+which no tokenizer can encode, are shown to the model as their escape (``\\ud835``).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -23,16 +25,20 @@ from tokenizers import Encoding, Tokenizer
 from rollbook.errors import ModelError, boundary
 from rollbook.render.tracked import SCAFFOLD, Tracked, tags_of
 from rollbook.render.vocabulary import Vocabulary
-from rollbook.trace.runs import NO_RUNS, RunKind, Runs, make_runs
+from rollbook.trace.runs import RunKind, Runs, make_runs
 
 __all__ = ["Encoder", "Piece", "escape_surrogates"]
+
+MAX_KEPT = 256
+"""Characters of scaffold, and stretches of it, whose encodings are kept."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _STRETCH = re.compile("s+|[^s]+")
 
 
 def escape_surrogates(text: Tracked) -> Tracked:
-    """`text` with each lone surrogate as six characters, ``\\ud835``; they keep the tag of the one that they stand for."""
+    """`text` with each lone surrogate as six characters, ``\\ud835``; they keep the tag of the one that they stand
+    for."""
     if text.isascii() or not _SURROGATE.search(text):
         return text
     tags = tags_of(text)
@@ -82,6 +88,7 @@ class Encoder:
         }
         ordered = sorted(self._rules, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, ordered)) if ordered else r"(?!)")
+        self._known: dict[str, Encoding] = {}
         self._check_bare()
 
     @property
@@ -103,6 +110,17 @@ class Encoder:
             raise ModelError(f"the tokenizer makes control token {made} out of plain text such as {text[:60]!r}")
         return encoding
 
+    def _encode_piece(self, text: str, tags: str) -> Encoding:
+        """The template's own words come again and again, so their encodings are kept."""
+        if len(text) > MAX_KEPT or tags.strip(SCAFFOLD):
+            return self._encode_bare(text)
+        known = self._known.get(text)
+        if known is None:
+            if len(self._known) >= MAX_KEPT:
+                self._known.clear()
+            known = self._known[text] = self._encode_bare(text)
+        return known
+
     def encode_content(self, text: str) -> npt.NDArray[np.int32]:
         """`text` as content: never a control token. int32, shape (tokens,)."""
         return np.array(self._encode_bare(escape_surrogates(Tracked(text))).ids, np.int32)
@@ -112,8 +130,9 @@ class Encoder:
         return np.array(self._whole.encode(text, add_special_tokens=False).ids, np.int32)
 
     def encode(self, text: Tracked, cuts: Sequence[int]) -> list[Piece]:
-        """Encode `text` as a whole and cut the ids at the given positions, which rise; a token that straddles a cut goes to the
-        later piece. Returns ``len(cuts) + 1`` pieces. `text` holds no lone surrogates (`escape_surrogates`).
+        """Encode `text` as a whole and cut the ids at the given positions, which rise; a token that straddles a cut
+        goes to the later piece. Returns ``len(cuts) + 1`` pieces. `text` holds no lone surrogates
+        (`escape_surrogates`).
         """
         ids: list[int] = []
         marks: list[tuple[int, int]] = []  # (token, kind from there on)
@@ -125,7 +144,7 @@ class Encoder:
                 places.extend(len(ids) for _ in inside)
                 ids.append(token)
                 continue
-            encoding = self._encode_bare(str.__getitem__(text, slice(start, end)))
+            encoding = self._encode_piece(str.__getitem__(text, slice(start, end)), tags_of(text)[start:end])
             offsets = _Offsets(encoding, start)
             places.extend(len(ids) + offsets.covering(cut) for cut in inside)
             marks.extend((len(ids) + at, kind) for at, kind in _kinds(text, start, end, offsets))
@@ -201,17 +220,19 @@ def _kinds(text: Tracked, start: int, end: int, offsets: _Offsets) -> Iterator[t
 
 
 def _cut(ids: npt.NDArray[np.int32], marks: list[tuple[int, int]], places: list[int]) -> list[Piece]:
-    kinds = np.empty(len(ids), np.int32)
-    for place, (at, kind) in enumerate(marks):
-        kinds[at : marks[place + 1][0] if place + 1 < len(marks) else None] = kind
-    return [Piece(ids[a:b], _runs(kinds[a:b])) for a, b in zip(places, places[1:], strict=False)]
+    """Pieces between `places`, with runs from `marks`, of which each holds to the next one."""
+    spans: list[tuple[int, int, int]] = []
+    for (start, kind), (end, _) in zip(marks, [*marks[1:], (len(ids), 0)], strict=True):
+        if spans and spans[-1][2] == kind:
+            spans[-1] = (spans[-1][0], end, kind)
+        elif end > start:
+            spans.append((start, end, kind))
+    return [Piece(ids[a:b], _runs(spans, a, b)) for a, b in pairwise(places)]
 
 
-def _runs(kinds: npt.NDArray[np.int32]) -> Runs:
-    if not len(kinds):
-        return NO_RUNS
-    starts = [0, *(np.flatnonzero(kinds[1:] != kinds[:-1]) + 1).tolist(), len(kinds)]
-    return make_runs(*((int(kinds[a]), b - a) for a, b in zip(starts, starts[1:], strict=False)))
+def _runs(spans: list[tuple[int, int, int]], first: int, last: int) -> Runs:
+    inside = ((kind, min(end, last) - max(start, first)) for start, end, kind in spans)
+    return make_runs(*(pair for pair in inside if pair[1] > 0))
 
 
 def _touches_word(text: str, start: int, end: int) -> bool:
@@ -225,8 +246,9 @@ def _without(parts: dict[str, Any], control: list[dict[str, Any]]) -> dict[str, 
     kept = [entry for entry in parts["added_tokens"] if entry["content"] not in names]
     model = parts["model"]
     match model:
-        case {"type": "BPE", "vocab": dict() as vocab, "merges": list() as merges}:
-            pairs = (merge.split(" ", 1) if isinstance(merge, str) else merge for merge in cast("list[Any]", merges))
+        case {"type": "BPE"}:
+            vocab, merges = model["vocab"], cast("list[Any]", model["merges"])
+            pairs = (merge.split(" ", 1) if isinstance(merge, str) else merge for merge in merges)
             needed = {part for first, second in pairs for part in (first, second, first + second)} & names
             words = cast("dict[str, int]", vocab)
             model = {**model, "vocab": {word: at for word, at in words.items() if word not in names or word in needed}}

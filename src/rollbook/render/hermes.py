@@ -1,15 +1,18 @@
-"""Read a sampled reply in the Hermes form: ``<think>`` reasoning, text, and JSON tool calls between ``<tool_call>`` markers.
+"""Read a sampled reply in the Hermes form: ``<think>`` reasoning, text, and JSON tool calls between ``<tool_call>``
+markers.
 
-A marker that the tokenizer has as an added token is a marker only by that id; the same spelling made of ordinary tokens is
-text. A marker that the tokenizer does not have is found in the text, where it always wins: it cannot be quoted.
+A marker that the tokenizer has as an added token is a marker only by that id; the same spelling made of ordinary
+tokens is text. A marker that the tokenizer does not have is found in the text, where it always wins: it cannot be
+quoted.
 
-Rules. Every attempt is kept, in the order of the text, and none is repaired. Outside calls, ``<think>`` opens reasoning and
-``</think>`` closes it; a call inside reasoning is only counted (`inside_reasoning`), and the reasoning keeps its spelling. Inside
-a call the reasoning markers are text; another ``<tool_call>`` leaves the first unclosed and opens the next. Markers that close
-what is not open are text. A call that the end of the reply leaves open is `cut` where the generation limit ended it and
-`unclosed` otherwise; complete calls of a cut reply keep their status, and it is for the loop not to run them.
-Content is what stands outside calls and reasoning, exactly as sampled, white space too, less the end-of-turn token; reasoning
-likewise. Where content is not UTF-8 it shows U+FFFD, and `raw` holds the bytes.
+Rules. Every attempt is kept, in the order of the text, and none is repaired. Outside calls, ``<think>`` opens
+reasoning and ``</think>`` closes it; a call inside reasoning is only counted (`inside_reasoning`), and the
+reasoning keeps its spelling. Inside a call the reasoning markers are text; another ``<tool_call>`` leaves the first
+unclosed and opens the next. Markers that close what is not open are text. A call that the end of the reply leaves
+open is `cut` where the generation limit ended it and `unclosed` otherwise; complete calls of a cut reply keep their
+status, and it is for the loop not to run them. Content is what stands outside calls and reasoning, exactly as
+sampled, white space too, less the end-of-turn token; reasoning likewise. Where content is not UTF-8 it shows
+U+FFFD, and `raw` holds the bytes.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """What the template writes for new messages only, and where the text of each message ends.
 
-The start of a conversation is a full rendering. What follows a sampled turn is rendered behind a fixed base (a user message
-and an assistant message) and taken from behind the assistant's end-of-turn token, so it costs what is new. That this equals
-the full rendering is not assumed: `probe` proves it for a set of conversations before a template is used.
+The start of a conversation is a full rendering. What follows a sampled turn is rendered behind a fixed base (a user
+message and an assistant message) and taken from behind the assistant's end-of-turn token, so it costs what is new.
+That this equals the full rendering is not assumed: `probe` proves it for a set of conversations before a template
+is used.
 
-A message ends where the rendering without the later ones stops agreeing with the whole, counted from the last character of its
-content; thus results that a template groups into one turn are cut between them, and what only the last of them gets (the end
-of the turn) belongs to the last.
+A message ends where the rendering without the later ones stops agreeing with the whole, counted from the last
+character of its content; thus results that a template groups into one turn are cut between them, and what only the
+last of them gets (the end of the turn) belongs to the last.
 """
 
 from __future__ import annotations
@@ -106,7 +107,8 @@ def _behind_base(entries: Sequence[TemplateMessage]) -> list[TemplateMessage]:
 
 
 def _ends(whole: Tracked, entries: Sequence[TemplateMessage], render: Callable[[int, int], Tracked]) -> tuple[int, ...]:
-    """Where each message ends in `whole`; ``render(a, i)`` renders messages a to i - 1 (or more before them) alone."""
+    """Where each message ends in `whole`; ``render(a, i)`` renders messages a to i - 1 (or more before them)
+    alone."""
     tags = tags_of(whole)
     spans = [(tags.find(message_tag(i)), tags.rfind(message_tag(i)) + 1) for i in range(len(entries))]
     ends: list[int] = []
@@ -126,7 +128,9 @@ def _ends(whole: Tracked, entries: Sequence[TemplateMessage], render: Callable[[
 
 def _end(whole: Tracked, i: int, gap: tuple[int, int], render: Callable[[int, int], Tracked]) -> int:
     if gap[0]:
-        alone = render(max(0, i - 1), i + 1)  # one message of context is enough, so long batches cost no more than their length
+        alone = render(
+            max(0, i - 1), i + 1
+        )  # one message of context is enough, so long batches cost no more than their length
         there = tags_of(alone).rfind(message_tag(i)) + 1
         if there:
             return gap[0] + common_prefix(whole[gap[0] : gap[1]], alone[there:])

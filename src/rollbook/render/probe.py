@@ -1,9 +1,9 @@
 """Prove, before a template is used, that it can be rendered step by step; find out what it does with tools.
 
-For each of a few conversations the full rendering must hold, in order, the start and then each increment behind the end of its
-turn, character for character: the template only appends, and what it writes for new messages does not depend on older ones.
-The tracked text must also be the one that plain Jinja gives. A conversation that the template refuses (no system role, no tool
-role) proves nothing and is passed over; the simplest one must be taken.
+For each of a few conversations the full rendering must hold, in order, the start and then each increment behind the
+end of its turn, character for character: the template only appends, and what it writes for new messages does not
+depend on older ones. The tracked text must also be the one that plain Jinja gives. A conversation that the template
+refuses (no system role, no tool role) proves nothing and is passed over; the simplest one must be taken.
 """
 
 from __future__ import annotations

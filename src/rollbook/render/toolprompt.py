@@ -1,4 +1,5 @@
-"""Tools for a model whose template has no place for them: an explicit text in the system message, recorded by name and hash."""
+"""Tools for a model whose template has no place for them: an explicit text in the system message, recorded by name
+and hash."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ HERMES_EXAMPLES = ToolPrompt(
 {tools}
 </tools>
 
-To call a tool, write a JSON object with its name and arguments between <tool_call> and </tool_call>, and stop. For example:
+To call a tool, write a JSON object with its name and arguments between <tool_call> and </tool_call>, and stop.
+For example:
 <tool_call>
 {"name": "add", "arguments": {"a": 2, "b": 3}}
 </tool_call>

@@ -1,9 +1,10 @@
 """Text that knows where each character came from.
 
-A parallel tag string of the same length holds one tag a character: `SCAFFOLD` for the template's own literals, anything else
-for content (one tag a message, so that a message can be found again in the rendered text). Only `scaffold()` makes scaffold.
-Every operation gives the text that a plain `str` gives; where an operation cannot keep tags it returns a plain `str`, and a
-plain `str` counts as content: tracking is lost towards the safe side, and content never becomes scaffold.
+A parallel tag string of the same length holds one tag a character: `SCAFFOLD` for the template's own literals,
+anything else for content (one tag a message, so that a message can be found again in the rendered text). Only
+`scaffold()` makes scaffold. Every operation gives the text that a plain `str` gives; where an operation cannot keep
+tags it returns a plain `str`, and a plain `str` counts as content: tracking is lost towards the safe side, and
+content never becomes scaffold.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def message_tag(index: int) -> str:
 
 def tags_of(text: str) -> str:
     """One tag a character; a plain string is content."""
-    return text._tags if isinstance(text, Tracked) else CONTENT * len(text)
+    return text._tags if isinstance(text, Tracked) else CONTENT * len(text)  # pyright: ignore[reportPrivateUsage]
 
 
 def scaffold(text: str) -> Tracked:
@@ -37,7 +38,13 @@ def scaffold(text: str) -> Tracked:
 def concat(pieces: Iterable[Any]) -> Tracked:
     """All pieces as one text; what is not a string counts as content, as `str` spells it."""
     texts = [piece if isinstance(piece, str) else str(piece) for piece in pieces]
-    return Tracked("".join(texts), "".join(map(tags_of, texts)))
+    return _made("".join(texts), "".join(map(tags_of, texts)))
+
+
+def _made(text: str, tags: str) -> Tracked:
+    made = str.__new__(Tracked, text)
+    made._tags = tags  # pyright: ignore[reportPrivateUsage]
+    return made
 
 
 class Tracked(str):
@@ -60,7 +67,7 @@ class Tracked(str):
         return str.__str__(self)
 
     def _cut(self, start: int, end: int) -> Tracked:
-        return Tracked(str.__getitem__(self, slice(start, end)), self._tags[start:end])
+        return _made(str.__getitem__(self, slice(start, end)), self._tags[start:end])
 
     def _spread(self, pieces: Iterable[str]) -> list[str]:
         """Pieces that stand in this text in order, none inside a gap, with their tags."""
@@ -76,25 +83,26 @@ class Tracked(str):
         return self
 
     def __getitem__(self, key: SupportsIndex | slice) -> Tracked:
-        return Tracked(str.__getitem__(self, key), self._tags[key])
+        return _made(str.__getitem__(self, key), self._tags[key])
 
     def __iter__(self) -> Iterator[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return map(Tracked, str.__iter__(self), self._tags)
+        return map(_made, str.__iter__(self), self._tags)
 
     def __add__(self, other: str) -> Tracked:
         if not isinstance(other, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             return NotImplemented
-        return Tracked(str.__add__(self, other), self._tags + tags_of(other))
+        return _made(str.__add__(self, other), self._tags + tags_of(other))
 
     def __radd__(self, other: str) -> Tracked:
         if not isinstance(other, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             return NotImplemented
-        return Tracked(str.__add__(other, self), tags_of(other) + self._tags)
+        return _made(str.__add__(other, self), tags_of(other) + self._tags)
 
     def __mul__(self, times: SupportsIndex) -> Tracked:
-        return Tracked(str.__mul__(self, times), self._tags * times)
+        return _made(str.__mul__(self, times), self._tags * times)
 
-    __rmul__ = __mul__
+    def __rmul__(self, times: SupportsIndex) -> Tracked:
+        return self * times
 
     def strip(self, chars: str | None = None, /) -> Tracked:
         return self.lstrip(chars).rstrip(chars)
@@ -159,7 +167,7 @@ class Tracked(str):
 
     def _recased(self, text: str) -> str:
         """Letters map one to one or grow, so equal length means that every character kept its place."""
-        return Tracked(text, self._tags) if len(text) == len(self) else text
+        return _made(text, self._tags) if len(text) == len(self) else text
 
     def lower(self) -> str:
         return self._recased(str.lower(self))

@@ -1,7 +1,8 @@
 """The exact bytes behind each token id, and ids as text.
 
-Byte-level tokenizers spell a byte as one printable character; undoing that gives the bytes of a token without the losses of a
-decoder. Added tokens are their own spelling. Text for people shows bytes that are not UTF-8 as U+FFFD; the bytes stay available.
+Byte-level tokenizers spell a byte as one printable character; undoing that gives the bytes of a token without the
+losses of a decoder. Added tokens are their own spelling. Text for people shows bytes that are not UTF-8 as U+FFFD;
+the bytes stay available.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ class TokenText:
     text: str
     """For people: incomplete characters are U+FFFD."""
     ends: npt.NDArray[np.int32]
-    """int32, shape (tokens,): how many characters are complete after each token. A character that takes several tokens belongs
-    to the token that completes it, so a token's characters are ``text[ends[i - 1]:ends[i]]``, perhaps none."""
+    """int32, shape (tokens,): how many characters are complete after each token. A character that takes several
+    tokens belongs to the token that completes it, so a token's characters are ``text[ends[i - 1]:ends[i]]``,
+    perhaps none."""
 
 
 class Vocabulary(dict[int, bytes]):
@@ -47,7 +49,9 @@ class Vocabulary(dict[int, bytes]):
     def __init__(self, tokenizer: Tokenizer, parts: Mapping[str, Any], added: Mapping[int, str]) -> None:
         super().__init__({token: _utf8(text) for token, text in added.items()})
         if not _byte_level(parts.get("decoder")):
-            raise ModelError("the tokenizer is not byte-level (its decoder has no ByteLevel part); this kind is not supported")
+            raise ModelError(
+                "the tokenizer is not byte-level (its decoder has no ByteLevel part); this kind is not supported"
+            )
         self._tokenizer = tokenizer
 
     def __missing__(self, token: int) -> bytes:
@@ -90,7 +94,7 @@ def _byte_level(decoder: Any) -> bool:
     match decoder:
         case {"type": "ByteLevel"}:
             return True
-        case {"type": "Sequence", "decoders": list() as several}:
-            return any(map(_byte_level, cast("list[Any]", several)))
+        case {"type": "Sequence"}:
+            return any(map(_byte_level, cast("dict[str, Any]", decoder)["decoders"]))
         case _:
             return False
