@@ -98,6 +98,8 @@ class Encoder:
 
     def _check_bare(self) -> None:
         for text, token in self.added.items():
+            if self._whole.token_to_id(text) != token:
+                raise ModelError(f"the tokenizer's added token {text!r} has id {token}, which the library cannot give it")
             if text.isspace() and self._bare.token_to_id(text) != token:
                 raise ModelError(f"the tokenizer's added token {text!r} cannot be kept apart from its control tokens")
             if not text.isspace():
@@ -222,7 +224,7 @@ def _kinds(text: Tracked, start: int, end: int, offsets: _Offsets) -> Iterator[t
 def _cut(ids: npt.NDArray[np.int32], marks: list[tuple[int, int]], places: list[int]) -> list[Piece]:
     """Pieces between `places`, with runs from `marks`, of which each holds to the next one."""
     spans: list[tuple[int, int, int]] = []
-    for (start, kind), (end, _) in zip(marks, [*marks[1:], (len(ids), 0)], strict=True):
+    for (start, kind), (end, _) in pairwise([*marks, (len(ids), 0)]):
         if spans and spans[-1][2] == kind:
             spans[-1] = (spans[-1][0], end, kind)
         elif end > start:
