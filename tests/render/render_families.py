@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from rollbook.render import HERMES_EXAMPLES, ChatRenderer, RendererConfig
 from rollbook.render.encode import Encoder
+from rollbook.render.template import ChatTemplate
 from rollbook.trace.tools import ToolSpec
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -51,31 +53,49 @@ def encoder(*, marked: bool) -> Encoder:
     return Encoder(tokenizer_json(marked=marked))
 
 
-@cache
-def small(name: str, *, marked: bool) -> ChatRenderer:
-    """A renderer over a small tokenizer and a stock template."""
-    return build(name, tokenizer_json(marked=marked), template(name))
+@dataclass(frozen=True)
+class Family:
+    """A template with a tokenizer, and the renderer over both."""
+
+    template: str
+    encoder: Encoder
+    renderer: ChatRenderer
+
+    @property
+    def stop(self) -> int:
+        return self.encoder.added["<|im_end|>"]
+
+    @property
+    def compiled(self) -> ChatTemplate:
+        return ChatTemplate(self.template)
 
 
-def build(name: str, tokenizer: bytes, text: str) -> ChatRenderer:
+def build(name: str, tokenizer: bytes, text: str) -> Family:
     added = {entry["content"]: entry["id"] for entry in json.loads(tokenizer)["added_tokens"]}
     prompt = HERMES_EXAMPLES if "tools" not in text else None
     stops = frozenset(added[stop] for stop in ("<|im_end|>", "<|endoftext|>"))
-    return ChatRenderer.build(tokenizer, text, RendererConfig(name=name, stop_ids=stops, tool_prompt=prompt))
+    config = RendererConfig(name=name, stop_ids=stops, tool_prompt=prompt)
+    return Family(text, Encoder(tokenizer), ChatRenderer.build(tokenizer, text, config))
 
 
-SMALL = {f"{name}-{kind}": (name, kind == "marked") for name in ("smollm2", "qwen3") for kind in ("marked", "text")}
-
-
-def real_folders() -> list[Path]:
+def _real_folders() -> list[Path]:
     """Folders with a ``tokenizer.json`` and a ``chat_template.jinja``, below the one that ROLLBOOK_TOKENIZERS names."""
     root = os.environ.get("ROLLBOOK_TOKENIZERS")
     return sorted(path.parent for path in Path(root).glob("*/tokenizer.json")) if root else []
 
 
+SMALL = [f"{name}-{kind}" for name in ("smollm2", "qwen3") for kind in ("marked", "text")]
+REAL = {f"real-{folder.name}": folder for folder in _real_folders()}
+FAMILIES = [*SMALL, *REAL]
+
+
 @cache
-def real(folder: Path) -> ChatRenderer:
-    return build(folder.name, (folder / "tokenizer.json").read_bytes(), (folder / "chat_template.jinja").read_text())
+def family(name: str) -> Family:
+    if name in REAL:
+        folder = REAL[name]
+        return build(name, (folder / "tokenizer.json").read_bytes(), (folder / "chat_template.jinja").read_text())
+    which, kind = name.split("-")
+    return build(name, tokenizer_json(marked=kind == "marked"), template(which))
 
 
 ADD = ToolSpec(

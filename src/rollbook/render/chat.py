@@ -28,7 +28,7 @@ from rollbook.render.protocol import Parsed, RenderedMessage, RendererInfo, Rend
 from rollbook.render.template import ChatTemplate
 from rollbook.render.toolprompt import ToolPrompt
 from rollbook.render.vocabulary import TokenText, show_bytes
-from rollbook.trace.message import Message
+from rollbook.trace.message import Message, Role
 from rollbook.trace.runs import RunKind, make_runs
 from rollbook.trace.tools import ToolSpec
 
@@ -110,7 +110,11 @@ class ChatRenderer:
             )
         given = self._chat.with_tools(messages, tools)
         text = self._increments.first(self._chat.entries(given), self._tools(tools))
-        return self._rendering(given, text, forced=())
+        kept = {id(message) for message in messages}
+        if messages[0].role is Role.SYSTEM:
+            kept.add(id(given[0]))
+        added = [id(message) not in kept for message in given]
+        return self._rendering(given, text, forced=(), added=added)
 
     def extend(self, turn: Turn, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
         """Render `messages` behind a sampled turn."""
@@ -119,7 +123,7 @@ class ChatRenderer:
         passed = self._tools(tools) if self._finding.tools_each_time else None
         text = self._increments.after_turn(self._chat.entries(messages), passed)
         forced = () if turn.last_id in self._info.stop_ids else (self._close,)
-        return self._rendering(messages, text, forced=forced)
+        return self._rendering(messages, text, forced=forced, added=[False] * len(messages))
 
     def parse(
         self,
@@ -158,14 +162,16 @@ class ChatRenderer:
     def _tools(self, tools: Sequence[ToolSpec]) -> Tools:
         return None if self._config.tool_prompt is not None or not tools else [tool.openai() for tool in tools]
 
-    def _rendering(self, messages: Sequence[Message], text: Text, *, forced: tuple[int, ...]) -> Rendering:
+    def _rendering(
+        self, messages: Sequence[Message], text: Text, *, forced: tuple[int, ...], added: Sequence[bool]
+    ) -> Rendering:
         pieces = self._encoder.encode(text.text, text.ends)
         if forced:
             pieces[0] = _forced(forced, pieces[0])
         return Rendering(
             messages=tuple(
-                RenderedMessage(message=message, token_ids=piece.token_ids, runs=piece.runs)
-                for message, piece in zip(messages, pieces, strict=False)
+                RenderedMessage(message=message, token_ids=piece.token_ids, runs=piece.runs, added=new)
+                for message, piece, new in zip(messages, pieces[:-1], added, strict=True)
             ),
             prompt_ids=pieces[-1].token_ids,
             inside_reasoning=last_opens_reasoning(text.prompt),

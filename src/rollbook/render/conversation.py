@@ -10,8 +10,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from rollbook.errors import ModelError
 from rollbook.render.toolprompt import ToolPrompt
 from rollbook.render.tracked import Tracked, message_tag, scaffold
@@ -39,10 +37,7 @@ class Chat:
         of."""
         if self.tool_prompt is None or not tools:
             return tuple(messages)
-        if messages and messages[0].role is Role.SYSTEM:
-            text = self.tool_prompt.system_text(tools, messages[0].content)
-            return (msgspec.structs.replace(messages[0], content=text), *messages[1:])
-        return (Message(role=Role.SYSTEM, content=self.tool_prompt.system_text(tools, None)), *messages)
+        return self.tool_prompt.opening(messages, tools)
 
     def entries(self, messages: Sequence[Message]) -> list[TemplateMessage]:
         """Entries for the template; the content of message i is tagged ``message_tag(i)``."""

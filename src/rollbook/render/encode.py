@@ -99,7 +99,9 @@ class Encoder:
     def _check_bare(self) -> None:
         for text, token in self.added.items():
             if self._whole.token_to_id(text) != token:
-                raise ModelError(f"the tokenizer's added token {text!r} has id {token}, which the library cannot give it")
+                raise ModelError(
+                    f"the tokenizer's added token {text!r} has id {token}, which the library cannot give it"
+                )
             if text.isspace() and self._bare.token_to_id(text) != token:
                 raise ModelError(f"the tokenizer's added token {text!r} cannot be kept apart from its control tokens")
             if not text.isspace():

@@ -32,6 +32,9 @@ _BASE_TEXT = Tracked("This is said.", _BASE_TAG * 13)
 
 Tools = list[Any] | None
 
+_Render = Callable[[int, int], Tracked]
+"""Renders messages a to i - 1 of a batch without those behind them; where a is not 0, perhaps behind a base."""
+
 
 @dataclass(frozen=True, slots=True)
 class Text:
@@ -59,15 +62,22 @@ class Increments:
     def first(self, entries: Sequence[TemplateMessage], tools: Tools) -> Text:
         """The start of a conversation."""
         whole = self._render(list(entries), tools, prompt=True)
-        ends = _ends(whole, entries, lambda _, i: self._render(list(entries[:i]), tools, prompt=False))
+
+        def alone(a: int, i: int) -> Tracked:
+            shown = _behind_base(entries[a:i], entries) if a else list(entries[:i])
+            return self._render(shown, tools, prompt=False)
+
+        ends = _ends(whole, entries, alone)
         return Text(whole, ends)
 
     def after_turn(self, entries: Sequence[TemplateMessage], tools: Tools) -> Text:
         """What follows the end-of-turn token of an assistant's turn."""
-        whole = self._render(_behind_base(entries), tools, prompt=True)
+        whole = self._render(_behind_base(entries, entries), tools, prompt=True)
         start = self.turn_end(whole, tags_of(whole).rfind(_BASE_TAG) + 1)
 
-        ends = _ends(whole, entries, lambda a, i: self._render(_behind_base(entries[a:i]), tools, prompt=False))
+        ends = _ends(
+            whole, entries, lambda a, i: self._render(_behind_base(entries[a:i], entries), tools, prompt=False)
+        )
         return Text(whole[start:], tuple(max(0, end - start) for end in ends))
 
     def turn_end(self, text: Tracked, position: int) -> int:
@@ -81,7 +91,7 @@ class Increments:
 
     def close(self) -> str:
         """The end-of-turn token that the template itself writes."""
-        whole = self._render(_behind_base([]), None, prompt=False)
+        whole = self._render(_behind_base([], []), None, prompt=False)
         end = self.turn_end(whole, tags_of(whole).rfind(_BASE_TAG) + 1)
         return next(stop for stop in sorted(self.stops, key=len, reverse=True) if whole[:end].endswith(stop))
 
@@ -97,27 +107,33 @@ class Increments:
         return escape_surrogates(self.template.render(entries, tools, prompt=prompt))
 
 
-def _behind_base(entries: Sequence[TemplateMessage]) -> list[TemplateMessage]:
+def _behind_base(entries: Sequence[TemplateMessage], batch: Sequence[TemplateMessage]) -> list[TemplateMessage]:
+    """`entries` of `batch` behind the base; its assistant makes the calls that the batch's first results answer."""
     turn: TemplateMessage = {"role": scaffold("assistant"), "content": _BASE_TEXT}
-    results = takewhile(lambda entry: entry["role"] == "tool", entries)
+    results = takewhile(lambda entry: entry["role"] == "tool", batch)
     calls = [call_entry(entry.get("tool_call_id"), entry.get("name"), {}) for entry in results]
     if calls:
         turn["tool_calls"] = calls
     return [_BASE_USER, turn, *entries]
 
 
-def _ends(whole: Tracked, entries: Sequence[TemplateMessage], render: Callable[[int, int], Tracked]) -> tuple[int, ...]:
-    """Where each message ends in `whole`; ``render(a, i)`` renders messages a to i - 1 (or more before them)
-    alone."""
+def _ends(whole: Tracked, entries: Sequence[TemplateMessage], render: _Render) -> tuple[int, ...]:
+    """Where each message ends in `whole`."""
     tags = tags_of(whole)
     spans = [(tags.find(message_tag(i)), tags.rfind(message_tag(i)) + 1) for i in range(len(entries))]
     ends: list[int] = []
+    anchor: int | None = None  # the last message so far whose text can be seen
     for i, entry in enumerate(entries):
-        if not spans[i][1] and message_tag(i) != CONTENT and entry["content"].strip():
+        if spans[i][1]:
+            anchor = i
+        elif message_tag(i) != CONTENT and entry["content"].strip():
             raise ModelError(f"the chat template leaves out the text of message {i + 1} (role {entry['role']})")
         later = next((start for start, _ in spans[i + 1 :] if start >= 0), len(whole))
         try:
-            end = _end(whole, i, (spans[i][1], later), render)
+            if anchor is None:
+                end = common_prefix(whole, render(0, i + 1))
+            else:
+                end = _end(whole[spans[anchor][1] : later], i, anchor, render) + spans[anchor][1]
         except ModelError:
             if i + 1 == len(entries):
                 raise
@@ -126,15 +142,22 @@ def _ends(whole: Tracked, entries: Sequence[TemplateMessage], render: Callable[[
     return tuple(ends)
 
 
-def _end(whole: Tracked, i: int, gap: tuple[int, int], render: Callable[[int, int], Tracked]) -> int:
-    if gap[0]:
-        alone = render(
-            max(0, i - 1), i + 1
-        )  # one message of context is enough, so long batches cost no more than their length
-        there = tags_of(alone).rfind(message_tag(i)) + 1
+def _end(gap: Tracked, i: int, anchor: int, render: _Render) -> int:
+    """How much of `gap`, the text behind message `anchor`, belongs to message i and those before it.
+
+    One message of context tells nearly always, so a long batch costs no more than its length.
+    """
+    for first in sorted({max(0, min(i - 1, anchor)), 0}, reverse=True):
+        try:
+            alone = render(first, i + 1)
+        except ModelError:
+            if not first:
+                raise
+            continue  # the template does not take the short form
+        there = tags_of(alone).rfind(message_tag(anchor)) + 1
         if there:
-            return gap[0] + common_prefix(whole[gap[0] : gap[1]], alone[there:])
-    return common_prefix(whole, render(0, i + 1))
+            return common_prefix(gap, alone[there:])
+    return 0
 
 
 def common_prefix(one: str, other: str) -> int:

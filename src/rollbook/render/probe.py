@@ -32,6 +32,8 @@ class Finding:
     """True where it writes the tool calls of an assistant message."""
     tools_each_time: bool
     """True where later messages too render right only with the tools given."""
+    keeps_prompt: bool
+    """True where history shows an assistant's turn behind the very text of the generation prompt."""
     sample: Tracked
     """A full rendering, for checks of the tokenizer."""
 
@@ -81,7 +83,7 @@ def probe(template: ChatTemplate, stops: Sequence[str]) -> Finding:
     tools = [_TOOL]
     renders_tools = _render(increments, _PLAIN, tools) != bare
     each_time = False
-    _prove(increments, None, later=None)
+    keeps_prompt = _prove(increments, None, later=None)
     if renders_tools:
         try:
             _prove(increments, tools, later=None)
@@ -92,8 +94,9 @@ def probe(template: ChatTemplate, stops: Sequence[str]) -> Finding:
     return Finding(
         close=close,
         renders_tools=renders_tools,
-        renders_calls=_takes(increments, calls) and "book" in _render(increments, calls, None),
+        renders_calls=_takes(increments, _all_tagged(calls), None) and "book" in _render(increments, calls, None),
         tools_each_time=each_time,
+        keeps_prompt=keeps_prompt,
         sample=bare,
     )
 
@@ -106,35 +109,46 @@ def _render(increments: Increments, entries: list[TemplateMessage], tools: Tools
     return text
 
 
-def _takes(increments: Increments, entries: list[TemplateMessage]) -> bool:
+def _takes(increments: Increments, entries: list[TemplateMessage], tools: Tools) -> bool:
+    """True where the template renders the conversation and leaves no text out."""
     try:
-        increments.template.render(entries, None, prompt=True)
+        tags = tags_of(increments.template.render(entries, tools, prompt=True))
     except ModelError:
         return False
-    return True
+    return all(message_tag(index) in tags for index in range(len(entries)))
 
 
-def _prove(increments: Increments, tools: Tools, *, later: Tools) -> None:
+def _prove(increments: Increments, tools: Tools, *, later: Tools) -> bool:
+    """Hold each conversation; true where history shows each turn behind the very text of the generation prompt."""
+    same_prompt = True
     for number, entries in enumerate(_CONVERSATIONS):
-        if number and not _takes(increments, entries):
+        tagged = _all_tagged(entries)
+        if number and not _takes(increments, tagged, tools):
             continue
-        tagged = [_tagged(entry, index) for index, entry in enumerate(entries)]
         whole = increments.template.render(tagged, tools, prompt=True)
         position = 0
-        for turn, batch in _batches(tagged):
+        batches = list(_batches(tagged))
+        for turn, batch in batches:
             if turn is not None:
                 position = increments.turn_end(whole, tags_of(whole).rfind(message_tag(turn)) + 1)
             made = increments.first(batch, tools) if turn is None else increments.after_turn(batch, later)
-            if not whole.startswith(made.text, position):
+            expected = made.text if turn == batches[-1][0] else made.text[: made.ends[-1]]
+            if not whole.startswith(expected, position):
                 raise ModelError(
-                    "the chat template cannot be rendered step by step: what it writes for new messages depends on the "
-                    f"rest of the conversation; {_differ(made.text, whole[position:])}"
+                    "the chat template cannot be rendered step by step: what it writes for new messages depends on "
+                    f"the rest of the conversation; {_differ(expected, whole[position:])}"
                 )
+            same_prompt = same_prompt and whole.startswith(made.text, position)
+    return same_prompt
 
 
 def _tagged(entry: TemplateMessage, index: int) -> TemplateMessage:
     text = entry["content"]
     return {**entry, "content": Tracked(text, message_tag(index) * len(text))}
+
+
+def _all_tagged(entries: list[TemplateMessage]) -> list[TemplateMessage]:
+    return [_tagged(entry, index) for index, entry in enumerate(entries)]
 
 
 def _batches(entries: list[TemplateMessage]) -> Iterator[tuple[int | None, list[TemplateMessage]]]:
@@ -143,8 +157,7 @@ def _batches(entries: list[TemplateMessage]) -> Iterator[tuple[int | None, list[
     starts = [None, *turns]
     for turn, end in zip(starts, [*turns, len(entries)], strict=True):
         first = 0 if turn is None else turn + 1
-        batch = [_tagged(entry, index) for index, entry in enumerate(entries[first:end])]
-        yield turn, batch
+        yield turn, _all_tagged(entries[first:end])
 
 
 def _differ(expected: str, found: str) -> str:

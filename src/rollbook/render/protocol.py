@@ -1,8 +1,8 @@
 """The renderer: messages to token ids, and sampled ids back to a message.
 
-Rules: the prompt of the next turn is the stored ids of the path plus the ids of the *new* messages only, so rendering costs
-what is new; only the template emits control tokens, content never does; sampled ids are never made from text; parsing keeps
-every attempted tool call with a status and repairs none.
+Rules: the prompt of the next turn is the stored ids of the path plus the ids of the *new* messages only, so
+rendering costs what is new; only the template emits control tokens, content never does; sampled ids are never made
+from text; parsing keeps every attempted tool call with a status and repairs none.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class RendererInfo:
     stop_ids: frozenset[int]
     """Tokens that end an assistant's turn."""
     tool_prompt: str | None
-    """The name of the explicit tool prompt that stands in for the template's missing tools; None: the template renders tools."""
+    """The name of the explicit tool prompt that stands in for the template's missing tools; None: the template
+    renders tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,8 @@ class RenderedMessage:
     """int32, shape (tokens,)."""
     runs: npt.NDArray[np.int32]
     """int32, shape (runs, 2): (RunKind, count), covering `token_ids`."""
+    added: bool = False
+    """True for a message that was not given: the tool prompt's own system message or one of its worked examples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +55,7 @@ class Rendering:
     """What a batch of new messages adds, and the generation prompt behind it."""
 
     messages: tuple[RenderedMessage, ...]
-    """As given, but for the first system message, which holds the tool prompt where one is in use."""
+    """As given; where a tool prompt is in use, with its text in the system message and its examples behind that."""
     prompt_ids: npt.NDArray[np.int32]
     """The generation-prompt scaffold: int32, shape (tokens,). It belongs to the assistant node that follows."""
     inside_reasoning: bool
@@ -86,11 +89,13 @@ class Renderer(Protocol):
     def info(self) -> RendererInfo: ...
 
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
-        """Render the start of a conversation. Raises `ModelError` where the template refuses it or would drop the tools."""
+        """Render the start of a conversation. Raises `ModelError` where the template refuses it or would drop the
+        tools."""
         ...
 
     def extend(self, turn: Turn, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
-        """Render `messages` behind a sampled turn, in O(their length). A turn that was cut gets a `forced` close first."""
+        """Render `messages` behind a sampled turn, in O(their length). A turn that was cut gets a `forced` close
+        first."""
         ...
 
     def parse(
@@ -102,7 +107,8 @@ class Renderer(Protocol):
         cut: bool,
         call_prefix: str,
     ) -> Parsed:
-        """Read sampled ids strictly. `cut`: the generation limit ended them. Call ids are `call_prefix` plus a number."""
+        """Read sampled ids strictly. `cut`: the generation limit ended them. Call ids are `call_prefix` plus a
+        number."""
         ...
 
     def encode(self, text: str) -> npt.NDArray[np.int32]:

@@ -9,13 +9,14 @@ a `ModelError`.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
 
-from jinja2 import TemplateError, nodes
+from jinja2 import Template, TemplateError, nodes
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
@@ -220,8 +221,11 @@ def plain_render(template: ChatTemplate, messages: list[Any], tools: list[Any] |
     """What plain Jinja gives, without tracking: the yardstick of `ChatTemplate.render`. Slow, it compiles each
     time."""
     with boundary("the chat template, run by plain Jinja", ModelError):
-        sandbox = _Sandbox()
-        sandbox.globals["strftime_now"] = _date(template.now)
         variables = {**template.variables, **template.special_tokens}
         given = {"messages": messages, "tools": tools, "documents": None, "add_generation_prompt": prompt}
-        return sandbox.from_string(template.text).render(**variables, **given)
+        return _plain(template.text).render(strftime_now=_date(template.now), **variables, **given)
+
+
+@functools.lru_cache(maxsize=16)
+def _plain(text: str) -> Template:
+    return _Sandbox().from_string(text)
