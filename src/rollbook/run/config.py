@@ -1,7 +1,7 @@
 """What a run is asked to do, as one frozen value that is stored with it.
 
-A run that is resumed must be asked for the same; `differences` names what is not. How many rollouts run at once is not part of it: it changes
-nothing in the record.
+A run that is resumed must be asked for the same; `differences` names what is not. How many rollouts run at once is
+not part of it: it changes nothing in the record.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A run: all groups of a configuration, several rollouts at once, into one folder.
 
-Rules: every member of every group ends with exactly one attempt that is not retried; finished members are never run again on resume;
-what was in flight when a run died is sealed as `error/interrupted` and runs again as the next attempt; a group's advantages are computed once,
-when its last member is done.
+Rules: every member of every group ends with exactly one attempt that is not retried; finished members are never run
+again on resume; what was in flight when a run died is sealed as `error/interrupted` and runs again as the next
+attempt; a group's advantages are computed once, when its last member is done.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ async def run(
 ) -> RunOutcome:
     """Run a configuration into `folder`. `resume`: go on with the run that is there.
 
-    `loaded` replaces the policy that the configuration names. Raises `UsageError` where the folder, the configuration or the policy do not
-    allow it, with the remedy.
+    `loaded` replaces the policy that the configuration names. Raises `UsageError` where the folder, the
+    configuration or the policy do not allow it, with the remedy.
     """
     folder = Path(folder)
     make_env = functools.partial(envs.make, config.environment, **config.options)
@@ -100,7 +100,9 @@ def _open(config: RunConfig, folder: Path, *, resume: bool, allow_changed: bool)
     if changed and not allow_changed:
         writer.close()
         raise ConfigError(
-            "this run was started with another configuration:\n  " + "\n  ".join(changed) + "\nAsk for the same, start a new "
+            "this run was started with another configuration:\n  "
+            + "\n  ".join(changed)
+            + "\nAsk for the same, start a new "
             "run in another folder, or pass --allow-changed to go on with the new one."
         )
     return writer

@@ -1,8 +1,9 @@
 """A safe calculator: reads an expression itself, runs no code, and counts exactly.
 
-Grammar, loosest first: ``+ -``; ``* / // %``; signs; ``**`` (binds to the right, and before a sign on its left, as in
-Python); numbers like ``12`` and ``0.5``; brackets. Everything is a fraction, so nothing is rounded inside. Bounds, checked
-before work is done: length of the text, depth of nesting, digits of a result. Anything else is a `BadExpression`.
+Grammar, loosest first: ``+ -``; ``* / // %``; signs; ``**`` (binds to the right, and before a sign on its left, as
+in Python); numbers like ``12`` and ``0.5``; brackets. Everything is a fraction, so nothing is rounded inside.
+Bounds, checked before work is done: length of the text, depth of nesting, digits of a result. Anything else is a
+`BadExpression`.
 """
 
 from __future__ import annotations
