@@ -5,13 +5,12 @@ an older one lacked gets its default; everything is checked again when it is rea
 since a cursor, so a running rollout is stored turn by turn and the parts of one trace, in order, give it back.
 
 Text may hold lone surrogates, which UTF-8 cannot: such a section is stored with ``wtf8`` set, and each of its
-strings as the Latin-1 reading of its surrogatepass-UTF-8 bytes. An integer beyond 64 bits stands in such a section
-as a text: U+0080, which no other text of that spelling begins with, then its hexadecimal digits.
+strings as the Latin-1 reading of its surrogatepass-UTF-8 bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -28,11 +27,9 @@ __all__ = [
     "Cursor",
     "Sections",
     "check_version",
-    "decode_record",
     "decode_trace",
     "encode_head",
     "encode_part",
-    "encode_record",
     "encode_tail",
 ]
 
@@ -101,7 +98,7 @@ class _Wtf8(msgspec.Struct, frozen=True):
     wtf8: Any
 
 
-_Record = TypeVar("_Record")
+_Section = TypeVar("_Section", TraceHead, TraceTail, TextPart, CallPart)
 _encode = msgspec.msgpack.Encoder().encode
 _decode_tokens = msgspec.msgpack.Decoder(TokenPart).decode
 
@@ -147,16 +144,6 @@ def decode_trace(
         trace.tail = _decode_text(tail, TraceTail, "tail")
     trace.sealed = sealed and tail is not None
     return trace
-
-
-def encode_record(value: msgspec.Struct | Sequence[msgspec.Struct]) -> bytes:
-    """One record that is stored beside traces (a summary, annotations), whatever text it holds."""
-    return _encode_text(value)
-
-
-def decode_record(data: bytes | memoryview, kind: type[_Record], name: str) -> _Record:
-    """The reverse of `encode_record`; raises `RecordError` where the data is damaged."""
-    return _decode_text(bytes(data), kind, name)
 
 
 def check_version(version: int, what: str) -> None:
@@ -211,24 +198,15 @@ def _token_part(graph: MessageGraph, first: int) -> TokenPart:
     return TokenPart(counts=memoryview(counts.astype("<i4", copy=False).tobytes()), **arrays)
 
 
-def _encode_text(value: msgspec.Struct | Sequence[msgspec.Struct]) -> bytes:
+def _encode_text(value: msgspec.Struct) -> bytes:
     try:
         return _encode(value)
-    except (UnicodeEncodeError, OverflowError):
-        return _encode_escaped(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise RecordError(f"cannot be stored as plain data: {error}") from error
-
-
-def _encode_escaped(value: Any) -> bytes:
-    try:
+    except UnicodeEncodeError:
         plain = msgspec.to_builtins(value, builtin_types=(bytes,))
         return _encode(_Wtf8(_map_text(plain, to_wtf8=True)))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise RecordError(f"cannot be stored as plain data: {error}") from error
 
 
-def _decode_text(data: bytes, kind: type[_Record], name: str) -> _Record:
+def _decode_text(data: bytes, kind: type[_Section], name: str) -> _Section:
     try:
         if data.startswith(_WTF8_MARK):
             plain = _map_text(msgspec.msgpack.decode(data, type=_Wtf8).wtf8, to_wtf8=False)
@@ -238,7 +216,6 @@ def _decode_text(data: bytes, kind: type[_Record], name: str) -> _Record:
         raise RecordError(f"section '{name}' is damaged: {error}") from error
 
 
-_BIG_INT = "\x80"
 _WTF8_MARK = _encode(_Wtf8(None))[:-1]
 
 
@@ -247,8 +224,6 @@ def _map_text(value: Any, *, to_wtf8: bool) -> Any:
     match value:
         case str():
             return _to_wtf8(value) if to_wtf8 else _from_wtf8(value)
-        case int() if to_wtf8 and not -(2**63) <= value < 2**64:
-            return f"{_BIG_INT}{value:x}"
         case dict():
             items = cast("dict[Any, Any]", value).items()
             return {_map_text(key, to_wtf8=to_wtf8): _map_text(item, to_wtf8=to_wtf8) for key, item in items}
@@ -262,7 +237,5 @@ def _to_wtf8(text: str) -> str:
     return text.encode("utf-8", "surrogatepass").decode("latin-1")
 
 
-def _from_wtf8(text: str) -> str | int:
-    if text.startswith(_BIG_INT):
-        return int(text[1:], 16)
+def _from_wtf8(text: str) -> str:
     return text.encode("latin-1").decode("utf-8", "surrogatepass")
