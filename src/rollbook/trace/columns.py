@@ -1,6 +1,6 @@
 """Growing arrays: the token store of a graph.
 
-Appending is amortised O(new) and wastes at most a fifth of what is held. What was once written never changes, so a
+Rules: appending is amortised O(new) and wastes at most a fifth of what is held. What was once written never changes, so a
 view taken earlier stays right; views are read-only.
 """
 
