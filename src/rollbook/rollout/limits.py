@@ -1,8 +1,8 @@
 """All limits of a rollout, in one place.
 
-`Limits` is what was asked for; `Budget` counts what was used and decides, before each request, how many tokens it may sample or why
-the rollout stops. Order of the checks: turns, own time, tokens, room in the context. Nothing here reads a clock or text: endings come
-from counts.
+`Limits` is what was asked for; `Budget` counts what was used and decides, before each request, how many tokens it
+may sample or why the rollout stops. Order of the checks: turns, own time, tokens, room in the context. Nothing here
+reads a clock or text: endings come from counts.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds of the rollout's own time: decoding and tools, without waiting for limiters."""
     wall: float | None = 3600.0
     """Seconds from start to stop whatever happens; reaching it is an error, for it says nothing of the policy."""
-    tool_timeout: float = 60.0
-    """Seconds for one tool call; then it is cancelled and the policy sees an error."""
     setup_timeout: float = 120.0
     score_timeout: float = 60.0
     cleanup_timeout: float = 30.0
@@ -94,13 +92,17 @@ class Budget:
         return float("inf") if self.limits.deadline is None else self.limits.deadline - self.seconds
 
     def out_of_time(self, running: float = 0.0) -> Ending:
-        """The ending for a used-up deadline: the measured time, apart from the limit. `running`: seconds not charged yet."""
+        """The ending for a used-up deadline: the measured time, apart from the limit. `running`: seconds not
+        charged yet."""
         return Ending(Reason.DEADLINE, f"{self.seconds + running:.3f} s of own time, limit {self.limits.deadline} s")
 
     def spend_calls(self, count: int) -> Ending | None:
-        """Enter `count` tool calls before they execute; an ending, and nothing entered, where they exceed what is left."""
+        """Enter `count` tool calls before they execute; an ending, and nothing entered, where they exceed what is
+        left."""
         limit = self.limits.max_tool_calls
         if limit is not None and self.tool_calls + count > limit:
-            return Ending(Reason.MAX_TOOL_CALLS, f"{self.tool_calls} calls executed, {count} more asked for, limit {limit}")
+            return Ending(
+                Reason.MAX_TOOL_CALLS, f"{self.tool_calls} calls executed, {count} more asked for, limit {limit}"
+            )
         self.tool_calls += count
         return None

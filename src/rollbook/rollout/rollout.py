@@ -1,7 +1,7 @@
 """One rollout: one agent's attempt at one task, from the first observation to its ending, recorded.
 
-Order: begin in the sink, set the environment up, let the agent act, fix the ending (first cause wins), score what the rules may use, clean
-up (always, also on cancel), seal. A failing scorer or clean-up never changes the ending.
+Order: begin in the sink, set the environment up, let the agent act, fix the ending (first cause wins), score what
+the rules may use, clean up (always, also on cancel), seal. A failing scorer or clean-up never changes the ending.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
-from rollbook.envs import Environment, ToolSet
+from rollbook.envs import Environment, ForeignError, ToolSet, call_foreign
 from rollbook.errors import RollbookError, StoreError, boundary
 from rollbook.rewards import score_trace
 from rollbook.rollout.limiter import Limiter
@@ -34,11 +35,12 @@ from rollbook.trace import (
     RolloutFailure,
     Sampling,
     Sink,
+    Task,
     Trace,
     TraceHead,
 )
 
-__all__ = ["RolloutSettings", "run_rollout"]
+__all__ = ["RolloutSettings", "head_for", "run_rollout"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,8 @@ async def run_rollout(
     sink: Sink | None = None,
     engine: Limiter | None = None,
 ) -> Trace:
-    """Run one attempt and return its sealed trace. Raises only `StoreError` (the record cannot be kept) and cancellation."""
+    """Run one attempt and return its sealed trace. Raises only `StoreError` (the record cannot be kept) and
+    cancellation."""
     trace = Trace(head)
     state = RolloutState(
         env=env,
@@ -110,15 +113,10 @@ async def _attempt(state: RolloutState, agent: Agent) -> Ending:
 
 
 async def _set_up(state: RolloutState) -> Sequence[Message]:
-    limit = state.budget.limits.setup_timeout
-    with boundary("setup", lambda text: RolloutFailure(Reason.ENV_SETUP, text)):
-        try:
-            async with asyncio.timeout(limit) as timeout:
-                return await state.env.setup(state.trace.task)
-        except TimeoutError:
-            if not timeout.expired():
-                raise
-            raise RolloutFailure(Reason.ENV_SETUP, f"setup took longer than {limit:g} s") from None
+    try:
+        return await call_foreign(state.env.setup(state.trace.task), state.budget.limits.setup_timeout)
+    except ForeignError as error:
+        raise RolloutFailure(Reason.ENV_SETUP, f"setup: {error}") from error
 
 
 async def _finish(state: RolloutState, rules: EndingRules) -> None:
@@ -130,7 +128,8 @@ async def _finish(state: RolloutState, rules: EndingRules) -> None:
         trace.end(ending)
     if not isinstance(rules.rule(ending.reason), Drop | Retry):
         with state.watch.span(Part.SCORING):
-            await score_trace(state.env, trace, tuple(state.turn_rewards), timeout=limits.score_timeout)
+            await _keep_final_state(state)
+            await score_trace(state.env, trace, turn_rewards=state.turn_rewards, seconds=limits.score_timeout)
     with state.watch.span(Part.CLEANUP):
         await _clean_up(state)
     trace.update(times=state.watch.split(), finished=time.time())
@@ -143,10 +142,42 @@ async def _finish(state: RolloutState, rules: EndingRules) -> None:
 
 
 async def _clean_up(state: RolloutState) -> None:
-    limit = state.budget.limits.cleanup_timeout
     try:
-        with boundary("cleanup", RollbookError):
-            async with asyncio.timeout(limit):
-                await state.env.cleanup()
+        await call_foreign(state.env.cleanup(), state.budget.limits.cleanup_timeout)
     except RollbookError as error:
         state.trace.note("cleanup", str(error))
+
+
+async def _keep_final_state(state: RolloutState) -> None:
+    try:
+        final = await call_foreign(state.env.final_state(), state.budget.limits.score_timeout)
+        state.trace.update(final_state=final)
+    except RollbookError as error:
+        state.trace.note("final_state", str(error))
+
+
+def head_for(
+    env: Environment,
+    task: Task,
+    loaded: LoadedPolicy,
+    *,
+    group: str,
+    member: int = 0,
+    attempt: int = 0,
+    run: str = "",
+    config: dict[str, Any] | None = None,
+) -> TraceHead:
+    """The head of a new rollout of `task` in `env`."""
+    return TraceHead(
+        rollout=f"{group}-{member}" + (f".{attempt}" if attempt else ""),
+        group=group,
+        task=task,
+        policies=(loaded.record(),),
+        run=run,
+        member=member,
+        attempt=attempt,
+        environment=env.name or type(env).__name__.lower(),
+        tools=ToolSet.of(env).specs,
+        config=config or {},
+        started=time.time(),
+    )

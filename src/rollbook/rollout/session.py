@@ -1,4 +1,5 @@
-"""A session: what an agent holds while it acts. The session renders, samples, executes and records; the agent decides the order."""
+"""A session: what an agent holds while it acts. The session renders, samples, executes and records; the agent
+decides the order."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ __all__ = ["Agent", "Session", "chat"]
 
 
 class Session:
-    """The agent's view of a running rollout. Every method ends the rollout where a limit, an ending or a failure says so."""
+    """The agent's view of a running rollout. Every method ends the rollout where a limit, an ending or a failure
+    says so."""
 
     def __init__(self, state: RolloutState, observation: Sequence[Message]) -> None:
         self._state = state

@@ -1,7 +1,7 @@
 """The state of one running rollout, and the ways in which it stops.
 
-The first ending sticks: once `stop` was called, every later step raises the same ending, whatever the agent did with the first.
-Own time is charged for decoding and tools, never for waiting on a limiter.
+The first ending sticks: once `stop` was called, every later step raises the same ending, whatever the agent did
+with the first. Own time is charged for decoding and tools, never for waiting on a limiter.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class RolloutState:
             self.turn_rewards.append(TurnReward(int(self.trace.policy_nodes[-1]), value))
 
     def store(self) -> None:
-        """Make the trace so far durable. A failing disk never changes the rollout: it is noted, and tried again later."""
+        """Make the trace so far durable. A failing disk never changes the rollout: it is noted, and tried again
+        later."""
         try:
             self.sink.turn(self.trace)
         except StoreError as error:
@@ -77,8 +78,9 @@ class RolloutState:
         """Await `work`, but no longer than the rollout's own time lasts; its time is charged."""
         left = self.budget.seconds_left
         began = self.watch.elapsed
+        timeout = asyncio.timeout(None if left == float("inf") else max(left, 0.0))
         try:
-            async with asyncio.timeout(None if left == float("inf") else max(left, 0.0)) as timeout:
+            async with timeout:
                 return await work
         except TimeoutError:
             if not timeout.expired():

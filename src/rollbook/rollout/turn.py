@@ -1,8 +1,8 @@
 """One turn: show the policy an observation, sample, read the reply strictly, record it.
 
-Order: observations are recorded before any limit is looked at, so the last one is never lost; a request goes out only where turns, time,
-tokens and context allow it; the reply is in the trace, and durable, before anything acts on it. A reply that a limit cut, or that the
-engine aborted, is recorded and executes nothing.
+Order: observations are recorded before any limit is looked at, so the last one is never lost; a request goes out
+only where turns, time, tokens and context allow it; the reply is in the trace, and durable, before anything acts on
+it. A reply that a limit cut, or that the engine aborted, is recorded and executes nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class _Reply:
 
 
 async def take_turn(state: RolloutState, observation: Sequence[Message]) -> Message:
-    """One request and its reply, recorded. Raises `Stopped` at a limit and `RolloutFailure` where the engine failed."""
+    """One request and its reply, recorded. Raises `Stopped` at a limit and `RolloutFailure` where the engine
+    failed."""
     rendering = observe(state, observation)
     prompt = np.concatenate((state.trace.graph.path_ids(state.leaf), rendering.prompt_ids))
     allowance = state.budget.allowance(len(prompt), state.loaded.policy.info.context_length)
