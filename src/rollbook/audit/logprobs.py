@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rollbook.audit.measure import Findings, Measure
-from rollbook.trace.graph import LOGPROB_SLACK, LOGPROBS, RUNS, SAMPLED, TABLE_WIDTH, TOKENS, Node
+from rollbook.trace.checks import LOGPROB_SLACK
+from rollbook.trace.graph import LOGPROBS, RUNS, SAMPLED, TABLE_WIDTH, TOKENS, Node
 from rollbook.trace.runs import RunKind
 from rollbook.trace.sample import logprobs_fit
 from rollbook.trace.trace import Trace

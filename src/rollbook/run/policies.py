@@ -1,6 +1,7 @@
 """Policies by name: the engine and the renderer that fit each other, from one model.
 
-Engines are imported here and nowhere else, each when it is asked for, so a run needs only the extra of the engine that it uses.
+Engines are imported here and nowhere else, each when it is asked for, so a run needs only the extra of the engine
+that it uses.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ __all__ = ["load_policy", "load_renderer"]
 
 
 def load_policy(name: str, *, cache: Path | None = None, progress: ProgressCallback | None = None) -> LoadedPolicy:
-    """The policy called `name` (``local``, ``local:smollm2-135m``, ``local:PATH.gguf``) with its renderer; not started yet.
+    """The policy called `name` (``local``, ``local:smollm2-135m``, ``local:PATH.gguf``) with its renderer; not
+    started yet.
 
-    `cache`: where fetched models are kept; None: the user's cache folder. `progress`: told about downloads. Raises `UsageError`
-    with the remedy.
+    `cache`: where fetched models are kept; None: the user's cache folder. `progress`: told about downloads. Raises
+    `UsageError` with the remedy.
     """
     parsed = parse_policy_name(name)
     match parsed:

@@ -1,8 +1,8 @@
 """A run: all groups of a configuration, several rollouts at once, into one folder.
 
-Rules: every member of every group ends with exactly one attempt that is not retried; what was finished is never run again on
-resume; what was in flight when a run died is sealed as `error/interrupted` and runs again as the next attempt; a group's
-advantages are computed once, when its last member is done.
+Rules: every member of every group ends with exactly one attempt that is not retried; what was finished is never run
+again on resume; what was in flight when a run died is sealed as `error/interrupted` and runs again as the next
+attempt; a group's advantages are computed once, when its last member is done.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ async def run(
 ) -> RunOutcome:
     """Run a configuration into `folder`. `resume`: go on with the run that is there.
 
-    `loaded` replaces the policy that the configuration names. Raises `UsageError` where the folder, the configuration or
-    the policy do not allow it, with the remedy.
+    `loaded` replaces the policy that the configuration names. Raises `UsageError` where the folder, the
+    configuration or the policy do not allow it, with the remedy.
     """
     make_env = functools.partial(envs.make, config.environment, **config.options)
     tasks = make_env().tasks(config.tasks, config.seed)
@@ -177,7 +177,8 @@ class _Work:
             self._member_done(plan)
 
     def _is_done(self, plan: GroupPlan, member: int) -> bool:
-        """True where the member's last attempt counts. Its disposition is kept again, for a crash may have lost it."""
+        """True where the member's last attempt counts. Its disposition is kept again, for a crash may have lost
+        it."""
         attempts = self._attempts[plan.id][member]
         if not attempts:
             return False
