@@ -297,7 +297,8 @@ class _Builder:
         indices = self.graph.gather(self.graph.segments, SEGMENTS, stretches)[:, 0]
         gave = np.repeat(branch.nodes, self.counts[branch.nodes, SEGMENTS])
         found: dict[tuple[object, ...], Call] = {}
-        for index in indices[trains[gave]].tolist():
+        named: list[int] = indices[trains[gave]].tolist()
+        for index in named:
             call = self.trace.calls[index]
             found.setdefault((call.logprob_kind, *call.sampling.transform), call)
         return list(found.values())
