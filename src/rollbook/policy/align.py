@@ -47,7 +47,7 @@ def align(tokens: Sequence[int], entries: Sequence[tuple[int, float]]) -> Alignm
 
 
 def checked_logprob(value: float) -> float:
-    """`value`, if it can be a logprob; NaN, sentinels and positive values raise `RolloutFailure` (`engine_contract`)."""
+    """`value`, if it can be a logprob; NaN, sentinels and positive values are an `engine_contract` failure."""
     if not math.isfinite(value) or value < FLOOR or value > LOGPROB_SLACK:
         raise RolloutFailure(Reason.ENGINE_CONTRACT, f"the engine gave {value} as a logprob")
     return value
