@@ -33,7 +33,7 @@ def test_other_names_and_facts_about_nodes_are_left_alone() -> None:
     assert advantages([note(3.0, name="label"), note(plain(FACT), node=2)]) == {}
 
 
-@pytest.mark.parametrize("value", [0.5, {"value": 0.5}, {**plain(FACT), "members": "ab"}, None])
+@pytest.mark.parametrize("value", [0.5, {"value": 0.5}, {**plain(FACT), "voters": "ab"}, None])
 def test_a_value_of_another_shape_is_refused(value: object) -> None:
     with pytest.raises(RecordError, match="is no Advantage"):
         advantages([note(value)])

@@ -50,7 +50,8 @@ class GroupAdvantages(msgspec.Struct, frozen=True, kw_only=True):
         return GroupKey(self.group, self.seat)
 
     def annotations(self, step: int = 0) -> list[Annotation]:
-        """One annotation a member: ``advantage`` (None without a vote) beside all that is known of the group."""
+        """One annotation a member: its `trace.facts.Advantage` (None without a vote) beside all that is known of the
+        group."""
         whole = msgspec.to_builtins(self)
         return [
             Annotation(
@@ -58,7 +59,7 @@ class GroupAdvantages(msgspec.Struct, frozen=True, kw_only=True):
                 name="advantage",
                 rollout=rollout,
                 step=step,
-                value={"advantage": self.values.get(rollout), **whole},
+                value={"advantage": self.values.get(rollout), "voters": list(self.values), **whole},
             )
             for rollout in self.members
         ]

@@ -28,9 +28,9 @@ DISPOSITION = "disposition"
 class Advantage(msgspec.Struct, frozen=True, kw_only=True):
     """One rollout's advantage, and how its group computed it. It is computed once, when the group closes."""
 
-    value: float | None
+    value: float | None = msgspec.field(name="advantage")
     """None: the rollout has no vote."""
-    members: tuple[str, ...]
+    members: tuple[str, ...] = msgspec.field(name="voters")
     """The rollouts whose rewards made the baseline."""
     estimator: str
     """How, e.g. ``mean`` or ``mean, spread``."""
