@@ -86,7 +86,9 @@ def show_table(
     out: Console, title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: str = ""
 ) -> None:
     """Print a table. `right`: one letter a column, ``r`` for those aligned to the right."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False, show_header=any(heads)
+    )
     for place, head in enumerate(heads):
         table.add_column(head, justify="right" if right[place : place + 1] == "r" else "left", overflow="fold")
     for row in rows:
