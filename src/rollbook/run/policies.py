@@ -6,13 +6,11 @@ that it uses.
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
-from types import ModuleType
 
 from rollbook.errors import ModelError, UsageError
 from rollbook.models import ModelFiles, ProgressCallback, default_cache, load_model
-from rollbook.policy import LocalName, PolicyName, parse_policy_name
+from rollbook.policy import LocalName, parse_policy_name
 from rollbook.render import HERMES_EXAMPLES, ChatRenderer, RendererConfig
 from rollbook.rollout import LoadedPolicy
 
