@@ -98,7 +98,7 @@ def test_step_by_step_equals_the_full_rendering(name: str, start: tuple[Message,
     entries = entries_of(start, turns)
     tracked = chosen.compiled.render(entries, None, prompt=True)
     ids = joined(chosen, step_by_step(chosen, start, turns), turns)
-    assert ids == chosen.encoder.encode(tracked, ())[0].token_ids.tolist()
+    assert ids == chosen.encoder.encode(chosen.encoder.escapes.apply(tracked), ())[0].token_ids.tolist()
     assert same(
         chosen.renderer.decode(np.array(ids)),
         as_shown(chosen, plain_render(chosen.compiled, entries, None, prompt=True)),
@@ -216,7 +216,7 @@ def test_a_template_that_would_drop_tools_is_an_error() -> None:
     data = tokenizer_json(marked=False)
     stops = frozenset({family("smollm2-text").stop})
     bare = ChatRenderer.build(data, template("smollm2"), RendererConfig(name="m", stop_ids=stops))
-    with pytest.raises(ModelError, match="no place for tools .* pass a tool prompt"):
+    with pytest.raises(ModelError, match=r"no place for tools .* pass a tool prompt"):
         bare.open([user("2 + 3?")], [ADD])
     call = ToolCall(id="a", name="add", arguments={"a": 1, "b": 2})
     with pytest.raises(ModelError, match="no place for tool calls"):
@@ -295,8 +295,8 @@ def test_drift_is_seen_by_encoding_again() -> None:
 def test_parse_takes_the_end_token_off() -> None:
     chosen = family("smollm2-marked")
     ids = np.append(chosen.renderer.encode("Five."), chosen.stop).astype(np.int32)
-    for given, closed in ((ids, True), (ids[:-1], False)):
-        parsed = chosen.renderer.parse(given, [ADD], inside_reasoning=False, cut=not closed, call_prefix="t")
+    for reply, closed in ((ids, True), (ids[:-1], False)):
+        parsed = chosen.renderer.parse(reply, [ADD], inside_reasoning=False, cut=not closed, call_prefix="t")
         assert (parsed.message.content, parsed.closed) == ("Five.", closed)
     nothing = chosen.renderer.parse(ids[:0], [ADD], inside_reasoning=False, cut=True, call_prefix="t")
     assert (nothing.message.content, nothing.closed) == ("", False)
@@ -318,14 +318,15 @@ def test_what_cannot_be_rendered_is_refused() -> None:
         chosen.extend(Turn(last_id=1), [], ())
     with pytest.raises(ModelError, match="did not parse"):
         chosen.open([user("x"), message(Role.ASSISTANT, "", tool_calls=(bad,)), user("y")], ())
+    config = RendererConfig(name="m", stop_ids=frozenset({7}))
     with pytest.raises(ModelError, match=r"stop ids \[7\]"):
-        config = RendererConfig(name="m", stop_ids=frozenset({7}))
         ChatRenderer.build(tokenizer_json(marked=True), template("qwen3"), config)
 
 
 def test_a_template_that_leaves_a_message_out_is_refused() -> None:
     stops = frozenset({family("qwen3-marked").stop})
-    text = "{% for m in messages %}{% if m.role != 'tool' %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}"
+    text = "{% for m in messages %}{% if m.role != 'tool' %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+    text += "{% endif %}{% endfor %}"
     text += "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     made = ChatRenderer.build(tokenizer_json(marked=True), text, RendererConfig(name="m", stop_ids=stops))
     with pytest.raises(ModelError, match=r"leaves out the text of message 1 \(role tool\)"):

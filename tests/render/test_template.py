@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (templates read best on one line)
 """The tracked rendering: the text of plain Jinja, the origin of every character, bounds, errors."""
 
 from __future__ import annotations

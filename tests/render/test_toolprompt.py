@@ -96,7 +96,7 @@ def test_the_label_tells_every_change() -> None:
 
 
 def test_prompts_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ConfigError, match="neither {tools} nor {signatures}"):
+    with pytest.raises(ConfigError, match=r"neither \{tools\} nor \{signatures\}"):
         ToolPrompt(name="p", text="Use tools.")
     with pytest.raises(ConfigError, match="results go as role tool or user, not system"):
         ToolPrompt(name="p", text="{tools}", result_role=Role.SYSTEM)

@@ -51,7 +51,7 @@ def test_operators(text: Tracked, other: str, third: str, times: int) -> None:
     agree(operator.mul, text, times)
     agree(operator.mul, times, text)
     agree(lambda t, items: t.join(items), text, [other, text, third])
-    agree(lambda t: list(t), text)
+    agree(list, text)
     check(concat([text, other, 7]), text.plain + other + "7")
 
 
