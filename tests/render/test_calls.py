@@ -150,7 +150,7 @@ plain = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.text(max_size=5), plain, max_size=3), st.booleans())
 def test_any_json_arguments_come_back_as_they_were(arguments: dict[str, Any], ascii_only: bool) -> None:
     call = read(json.dumps({"name": "free", "arguments": arguments}, ensure_ascii=ascii_only))
@@ -158,7 +158,7 @@ def test_any_json_arguments_come_back_as_they_were(arguments: dict[str, Any], as
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(call.arguments)) == arguments
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.sampled_from([*'{}[]:,"\\ \n', '"name"', '"arguments"', "1", "NaN", "é"]), max_size=12).map("".join))
 def test_nothing_is_repaired(body: str) -> None:
     """Python's reader, told to be strict, is the yardstick."""

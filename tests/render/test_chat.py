@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import unicodedata
 from typing import Any
 
@@ -91,7 +92,7 @@ def entries_of(start: tuple[Message, ...], turns: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(start=starts, turns=turns_of)
 def test_step_by_step_equals_the_full_rendering(name: str, start: tuple[Message, ...], turns: Any) -> None:
     chosen = family(name)
@@ -106,7 +107,7 @@ def test_step_by_step_equals_the_full_rendering(name: str, start: tuple[Message,
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(start=starts, turns=turns_of)
 def test_control_tokens_come_from_the_template_only(name: str, start: tuple[Message, ...], turns: Any) -> None:
     chosen = family(name)
@@ -121,7 +122,7 @@ def test_control_tokens_come_from_the_template_only(name: str, start: tuple[Mess
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(text=hard)
 def test_content_is_spelled_as_it_was_given(name: str, text: str) -> None:
     chosen = family(name)
@@ -280,6 +281,21 @@ def test_the_generation_prompt_tells_whether_reasoning_is_open() -> None:
         config = RendererConfig(name="q", stop_ids=stops, variables=variables)
         made = ChatRenderer.build(tokenizer_json(marked=True), text, config)
         assert made.open([user("<think>")], ()).inside_reasoning is expected
+
+
+def test_a_tokenizer_that_reads_pieces_otherwise_is_refused() -> None:
+    parts = json.loads(tokenizer_json(marked=True))
+    parts["pre_tokenizer"] = {"type": "Metaspace", "replacement": "a", "prepend_scheme": "first", "split": False}
+    config = RendererConfig(name="m", stop_ids=frozenset({family("qwen3-marked").stop}))
+    with pytest.raises(ModelError, match="reads text between control tokens differently when it stands alone"):
+        ChatRenderer.build(json.dumps(parts).encode(), template("qwen3"), config)
+
+
+def test_characters_of_tokens() -> None:
+    chosen = family("qwen3-marked")
+    shown = chosen.renderer.show(chosen.renderer.encode("The answer 🙂"))
+    assert shown.text == "The answer 🙂"
+    assert shown.ends[-1] == len(shown.text)
 
 
 def test_drift_is_seen_by_encoding_again() -> None:

@@ -175,7 +175,7 @@ parts = st.sampled_from([*MARKERS, OK, "x", "\n", "{", "é"])
 
 
 @both
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(parts, max_size=10).map("".join), st.booleans(), st.booleans())
 def test_every_attempt_is_kept_and_nothing_is_lost(kind: str, text: str, thinking: bool, cut: bool) -> None:
     said = parse(kind, text, thinking=thinking, cut=cut)
@@ -188,7 +188,7 @@ def test_every_attempt_is_kept_and_nothing_is_lost(kind: str, text: str, thinkin
 
 
 @both
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data(), st.booleans(), st.booleans())
 def test_any_ids_parse(kind: str, data: st.DataObject, thinking: bool, cut: bool) -> None:
     made = ENCODERS[kind]

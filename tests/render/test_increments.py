@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from render_families import template
 
@@ -26,12 +26,14 @@ def parts(text: Text) -> list[str]:
     return [text.text.plain[a:b] for a, b in zip((0, *text.ends), (*text.ends, len(text.text)), strict=True)]
 
 
+@settings(deadline=None)
 @given(st.text("ab", max_size=40), st.text("ab", max_size=40))
 def test_common_prefix(one: str, other: str) -> None:
     expected = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
     assert common_prefix(one, other) == expected
 
 
+@settings(deadline=None)
 @given(batches)
 def test_ends_rise_and_each_message_holds_its_own_text(batch: list[Message]) -> None:
     started = [Message(role=Role.USER, content="go"), *batch]

@@ -30,6 +30,8 @@ CORNERS = {
     "split": "{% for m in messages %}{% for p in m.content.split(' ') %}<{{ p.strip() }}>{% endfor %}{{ m.content.split('</think>')[-1].lstrip('\n') }}{% endfor %}",
     "namespace": "{% set ns = namespace(text='<') %}{% for m in messages %}{% set ns.text = ns.text + m.content + '>' %}{% endfor %}{{ ns.text }}",
     "numbers": "{{ 1.5 }}{{ 2 ** 3 }}{{ [1, 'a'] }}{{ none }}{{ true }}{% for i in range(3) %}{{ i }}{% endfor %}{{ missing }}",
+    "folded": "{% for x in (('<a>', ['<b>'], {'k': '<c>'}), 1)[0] %}{{ x }}{{ x[0] }}{{ x.k }}{% endfor %}{% for x in ('<a>', '<b>')[::-1] %}{{ x }}{% endfor %}",
+    "reversed": "{% for x in ('<a>', '<b>')[::-1] %}{{ x }}{{ messages[0].content }}{% endfor %}",
     "format": "{{ '<%s>' % messages[0].content }}{{ '<{}>'.format(messages[0].content) }}",
     "safe": "{{ messages[0].content | safe }}",
 }
@@ -47,7 +49,7 @@ def text_of(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(messages=conversations, prompt=st.booleans(), tools=st.none() | st.just([{"name": "add"}]))
 def test_text_is_that_of_plain_jinja(name: str, messages: list[Any], tools: list[Any] | None, prompt: bool) -> None:
     compiled = ChatTemplate(text_of(name), {"bos_token": "<s>"})
@@ -56,7 +58,7 @@ def test_text_is_that_of_plain_jinja(name: str, messages: list[Any], tools: list
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(words=st.lists(st.text("äöüßéñ", min_size=1, max_size=6), min_size=1, max_size=4))
 def test_content_is_never_scaffold(name: str, words: list[str]) -> None:
     messages = [{"role": scaffold("user"), "content": f"{word} {word}"} for word in words]
@@ -67,7 +69,7 @@ def test_content_is_never_scaffold(name: str, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["smollm2", "qwen3", "macro", "concat", "generation", "dict", "namespace", "call block"]
+    "name", ["smollm2", "qwen3", "macro", "concat", "generation", "dict", "namespace", "call block", "reversed"]
 )
 def test_literals_are_scaffold(name: str) -> None:
     made = ChatTemplate(text_of(name)).render([{"role": scaffold("user"), "content": "ÄÖÜ"}], None, prompt=True)

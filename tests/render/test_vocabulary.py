@@ -19,7 +19,7 @@ WORDS = MARKED.vocabulary
 sampled = st.lists(st.integers(0, MARKED.vocab_size - 1), max_size=30)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(sampled)
 def test_spans_cover_the_text_of_any_ids(ids: list[int]) -> None:
     shown = WORDS.show(np.array(ids, np.int32))
