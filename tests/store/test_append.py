@@ -117,14 +117,18 @@ def test_a_really_full_disk(tmp_path: Path) -> None:
         done: list[str] = []
         (disk / "ballast").write_bytes(bytes(60_000))
         with pytest.raises(StoreError, match="No space left"):
-            for number in range(1000):
-                trace = whole_trace(f"r{number}", number, turns=4, tokens=300)
-                writer.seal(trace)
-                done.append(trace.id)
-        assert not trace.sealed
+            fill(writer, done)
         (disk / "ballast").unlink()
-        writer.seal(trace)
+        writer.seal(whole_trace("late", 1))
         writer.close()
-        assert RunReader(disk / "run", strict=True).rollouts() == [*done, trace.id]
+        reader = RunReader(disk / "run", strict=True)
+        assert [trace.id for trace in reader.traces()] == [*done, "late"]
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def fill(writer: RunWriter, done: list[str]) -> None:
+    for number in range(1000):
+        trace = whole_trace(f"r{number}", number, turns=4, tokens=300)
+        writer.seal(trace)
+        done.append(trace.id)
