@@ -138,17 +138,20 @@ class Tool:
     async def _run(self, call: ToolCall, arguments: dict[str, Any]) -> ToolOutcome:
         try:
             value = await call_foreign(self._answer(arguments), self._declared.timeout)
+            if isinstance(value, ToolRefused):
+                return ToolOutcome(failed(call, str(value), Fault.POLICY))
             return self._outcome(call, value)
         except ForeignError as error:
             return ToolOutcome(failed(call, f"{self.spec.name}: {error}", Fault.ENVIRONMENT))
         except NotConvertible as error:
             problem = f"{self.spec.name} returned what has no text: {error}"
             return ToolOutcome(failed(call, problem, Fault.ENVIRONMENT))
-        except ToolRefused as refused:
-            return ToolOutcome(failed(call, str(refused), Fault.POLICY))
 
     async def _answer(self, arguments: dict[str, Any]) -> Any:
-        return await self._function(**arguments)
+        try:
+            return await self._function(**arguments)
+        except ToolRefused as refused:
+            return refused
 
     def _outcome(self, call: ToolCall, value: Any) -> ToolOutcome:
         result = value if isinstance(value, StepResult) else StepResult(value)
