@@ -3,7 +3,7 @@
 from rollbook.envs.check import EnvCheck, EnvFinding, check_env
 from rollbook.envs.convert import NotConvertible, ToolText, cut_text, to_text
 from rollbook.envs.foreign import ForeignError, call_foreign
-from rollbook.envs.outcome import ToolOutcome, ToolRefused, error_observation
+from rollbook.envs.outcome import ToolOutcome, ToolRefused, error_observation, failed
 from rollbook.envs.protocol import Environment, Rewards, StepResult
 from rollbook.envs.registry import Factory, factory, make, names, register
 from rollbook.envs.tool import Tool, tool
@@ -28,6 +28,7 @@ __all__ = [
     "cut_text",
     "error_observation",
     "factory",
+    "failed",
     "make",
     "names",
     "register",

@@ -1,4 +1,7 @@
-"""The record: nouns that every other room uses, and nothing else. This room imports nothing of ours but `errors`."""
+"""The record: nouns that every other room uses, and nothing else.
+
+Rule: this room imports nothing of ours but `errors`, and holds no I/O, no clock and no asyncio.
+"""
 
 from rollbook.trace.annotation import Annotation, fold
 from rollbook.trace.call import Call, Finish, LogprobKind, Sampling
@@ -42,6 +45,7 @@ from rollbook.trace.message import (
     message_key,
 )
 from rollbook.trace.protocols import MemorySink, Sink, TraceSource
+from rollbook.trace.redact import redact
 from rollbook.trace.runs import (
     NO_RUNS,
     RunKind,
@@ -147,6 +151,7 @@ __all__ = [
     "fold",
     "make_runs",
     "message_key",
+    "redact",
     "samples",
     "summarise",
 ]

@@ -1,9 +1,13 @@
-"""Calls: one request to the engine each, also the failed ones, with the whole sampling transform that produced
-their tokens."""
+"""Calls: one request to the engine each, also a failed one.
+
+Rules: the sampling is kept whole, with every field as it was sent, for only then can it be told whether the logprobs
+are of the distribution that the tokens were drawn from; what the engine did not report is None, never a default.
+"""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from math import inf, isfinite
 
 import msgspec
 
@@ -67,11 +71,13 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         checks = (
-            (0.0 <= self.temperature < float("inf"), "temperature must be a finite number >= 0"),
+            (0.0 <= self.temperature < inf, "temperature must be a finite number >= 0"),
             (0.0 < self.top_p <= 1.0, "top_p must be in (0, 1]"),
             (self.top_k >= 0, "top_k must be >= 0 (0 keeps everything)"),
             (0.0 <= self.min_p < 1.0, "min_p must be in [0, 1)"),
-            (self.repetition_penalty > 0.0, "repetition_penalty must be > 0"),
+            (0.0 < self.repetition_penalty < inf, "repetition_penalty must be a finite number > 0"),
+            (isfinite(self.presence_penalty), "presence_penalty must be finite"),
+            (isfinite(self.frequency_penalty), "frequency_penalty must be finite"),
             (self.max_tokens is None or self.max_tokens >= 1, "max_tokens must be >= 1 or None"),
         )
         for fine, problem in checks:

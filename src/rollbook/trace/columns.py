@@ -1,7 +1,7 @@
 """Growing arrays: the token store of a graph.
 
-Appending is amortised O(new) and wastes at most a fifth of what is held. What was once written never changes, so a
-view taken earlier stays right; views are read-only.
+Rules: appending is amortised O(new) and wastes at most a fifth of what is held; what was once written never changes, so
+a view taken earlier stays right; views are read-only.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The message graph: each message once, pointing at its predecessor, with the tokens that it adds to the sequence.
 
-Invariants, checked on entry (`MessageGraph.add`) in this order; a message that breaks one is refused and nothing
-changes: the parent exists; the runs cover the ids; a logprob stands for each sampled token and is finite and <= 0;
-segments and policy versions cover the sampled tokens; only the policy's own messages hold sampled tokens; a fork
-carries its reason.
+What enters by `add` is checked in this order, and a message that breaks a rule is refused and changes nothing: the
+graph is still open; its arrays fit each other (`rollbook.trace.checks`); the parent exists; only the policy's own
+messages hold sampled tokens; a fork carries its reason. `load` checks the same of stored nodes.
 
 The ids along a path, concatenated, are what the engine was sent plus what it returned. Tokens lie in shared
 columns, so a path without forks is one slice of them. Sampled ids never change: a rewritten message is a new node.
@@ -11,168 +10,63 @@ columns, so a path without forks is one slice of them. Sampled ids never change:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from rollbook.errors import RecordError
+from rollbook.trace.checks import check_columns, check_mark, check_node
 from rollbook.trace.columns import Column
 from rollbook.trace.message import Message, Origin, message_key
-from rollbook.trace.runs import NO_RUNS, RunKind, Runs
+from rollbook.trace.node import (
+    COLUMN_KINDS,
+    LOGPROBS,
+    ORIGIN,
+    ORIGINS,
+    PARENT,
+    RESCORED,
+    ROOT,
+    RUNS,
+    SAMPLED,
+    SEGMENTS,
+    TABLE_WIDTH,
+    TOKENS,
+    VERSIONS,
+    Branch,
+    Fork,
+    ForkReason,
+    Mark,
+    Node,
+    NodeText,
+)
+from rollbook.trace.runs import NO_RUNS, Runs
 
 __all__ = ["ROOT", "Branch", "Fork", "ForkReason", "Mark", "MessageGraph", "Node", "NodeText"]
 
-ROOT = -1
-"""The parent of a node that starts a path."""
-
-LOGPROB_SLACK = 1e-3
-"""How far above 0 a logprob may lie by float error."""
-
 NO_IDS: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+"""No token ids."""
 
-_ORIGINS: tuple[Origin, ...] = tuple(Origin)
-
-
-class ForkReason(StrEnum):
-    """Why a path left another one."""
-
-    COMPACTION = "compaction"
-    """History was summarised."""
-    SUBAGENT = "subagent"
-    """A subagent began its own conversation."""
-    EDITED_HISTORY = "edited_history"
-    """The harness changed an earlier message."""
-    TEMPLATE_REWRITE = "template_rewrite"
-    """The template renders earlier turns differently now."""
-    DRIFT = "drift"
-    """The same text came back as other tokens."""
-    TOOLS_CHANGED = "tools_changed"
-    """The offered tools changed."""
-    SYSTEM_CHANGED = "system_changed"
-    """The system message changed."""
-    RETRY = "retry"
-    """The same prompt was sampled again."""
-    SIDE_REQUEST = "side_request"
-    """A request beside the conversation, e.g. for a title."""
-    NEW_ROOT = "new_root"
-    """A conversation of its own."""
-
-
-class Fork(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The reason that a fork carries."""
-
-    reason: ForkReason
-    detail: str = ""
-    position: int | None = None
-    """For `drift`: the first differing position along the path, in tokens."""
-    kept: str | None = None
-    """For `drift`: the text of the stored tokens there."""
-    found: str | None = None
-    """For `drift`: the text of the tokens that came instead."""
-
-    def __post_init__(self) -> None:
-        if self.reason is ForkReason.DRIFT and None in (self.position, self.kept, self.found):
-            raise RecordError("a fork by drift needs the first differing position and both spellings")
-
-
-class Mark(StrEnum):
-    """Why a node does not train although it was sampled."""
-
-    REJECTED = "rejected"
-    """The attempt was thrown away and sampled again; its branch does not train."""
-    DEMOTED = "demoted"
-    """The turn was taken out of the loss; its branch trains without it."""
-    REDACTED = "redacted"
-    """Text and ids were removed; its branch does not train."""
-
-
-class NodeText(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The part of a node that is not tokens, as it is stored."""
-
-    message: Message
-    origin: Origin
-    fork: Fork | None = None
-    mark: Mark | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """A view of one node. Arrays are read-only."""
-
-    index: int
-    parent: int
-    """Index of the predecessor, `ROOT` for none."""
-    message: Message
-    origin: Origin
-    token_ids: npt.NDArray[np.int32]
-    """int32, shape (tokens,): the tokens that the message adds."""
-    runs: Runs
-    """(RunKind, count) over `token_ids`."""
-    logprobs: npt.NDArray[np.float32] | None
-    """float32, one a sampled token; None where the engine gave none (imports, text-only engines)."""
-    rescored: npt.NDArray[np.int32]
-    """int32: positions among the sampled tokens whose logprob came from a second request."""
-    versions: Runs
-    """(policy version, count) over the sampled tokens; empty where the engine did not say."""
-    segments: Runs
-    """(call, count) over the sampled tokens."""
-    fork: Fork | None
-    mark: Mark | None
-
-    @property
-    def sampled_ids(self) -> npt.NDArray[np.int32]:
-        """The ids that the engine returned: int32, shape (sampled,)."""
-        return self.token_ids[np.repeat(self.runs[:, 0] == RunKind.SAMPLED, self.runs[:, 1])]
-
-
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """One root-to-leaf path."""
-
-    index: int
-    """Branches are numbered by their leaves, oldest first."""
-    nodes: npt.NDArray[np.int32]
-    """int32: node indices from root to leaf."""
-
-    @property
-    def leaf(self) -> int:
-        """The last node."""
-        return int(self.nodes[-1])
-
-
-# Columns of the node table: the parent, the origin, and for each array column where the node's part ends.
-PARENT, ORIGIN, TOKENS, RUNS, SAMPLED, LOGPROBS, RESCORED, VERSIONS, SEGMENTS = range(9)
-TABLE_WIDTH = 9
-COLUMN_KINDS = {
-    "tokens": TOKENS,
-    "runs": RUNS,
-    "logprobs": LOGPROBS,
-    "rescored": RESCORED,
-    "versions": VERSIONS,
-    "segments": SEGMENTS,
-}
-"""The array columns by name, with their place in the node table."""
+_CODES = {origin: code for code, origin in enumerate(ORIGINS)}
 
 
 class MessageGraph:
     """Messages and tokens of one trace; grows by `add` until the trace is sealed."""
 
     __slots__ = (
-        "_children",
+        "_ends",
         "_forks",
         "_index",
         "_indexed",
         "_marks",
+        "_parents",
         "_stretch",
         "logprobs",
         "messages",
         "rescored",
         "runs",
+        "sealed",
         "segments",
         "table",
         "tokens",
@@ -190,10 +84,13 @@ class MessageGraph:
         self.segments = Column(np.int32, 2)
         self._forks: dict[int, Fork] = {}
         self._marks: dict[int, Mark] = {}
-        self._children: dict[int, int] = {}
+        self._parents: set[int] = set()
         self._stretch: list[int] = []
         self._index: dict[tuple[int, bytes], int] = {}
         self._indexed = 0
+        self._ends: list[int] = [0] * TABLE_WIDTH
+        self.sealed = False
+        """True once the trace is sealed: nothing enters any more."""
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -216,7 +113,8 @@ class MessageGraph:
 
         Arrays as in `Node`. Raises `RecordError` where an invariant breaks; the graph is then unchanged.
         """
-        sampled = _check_arrays(token_ids, runs, logprobs, rescored, versions, segments)
+        self._check_open()
+        sampled = check_node(token_ids, runs, logprobs, rescored, versions, segments)
         self._check_place(parent, origin, sampled, fork)
         node = len(self.messages)
         self.tokens.extend(token_ids)
@@ -226,17 +124,23 @@ class MessageGraph:
         self.segments.extend(segments)
         if logprobs is not None:
             self.logprobs.extend(logprobs)
-        ends = (
+        self._ends = [
+            parent,
+            _CODES[origin],
             len(self.tokens),
             len(self.runs),
-            sampled + self._end_row()[SAMPLED],
+            self._ends[SAMPLED] + sampled,
             len(self.logprobs),
             len(self.rescored),
             len(self.versions),
             len(self.segments),
-        )
-        self.table.append((parent, _ORIGINS.index(origin), *ends))
-        self._place(node, parent, message, fork)
+        ]
+        self.table.append(self._ends)
+        self.messages.append(message)
+        self._parents.add(parent)
+        self._stretch.append(self._stretch[parent] if node and parent == node - 1 else node)
+        if fork is not None:
+            self._forks[node] = fork
         return node
 
     def _check_place(self, parent: int, origin: Origin, sampled: int, fork: Fork | None) -> None:
@@ -244,9 +148,13 @@ class MessageGraph:
             raise RecordError(f"parent {parent} is not a node of this graph of {len(self.messages)}")
         if sampled and origin is not Origin.POLICY:
             raise RecordError(f"a message of origin '{origin}' holds {sampled} sampled tokens; only the policy samples")
-        if fork is None and parent in self._children:
+        if fork is None and parent in self._parents:
             where = "a second root" if parent == ROOT else f"a second child of node {parent}"
             raise RecordError(f"{where} needs a fork reason")
+
+    def _check_open(self) -> None:
+        if self.sealed:
+            raise RecordError("a sealed graph takes no more messages or marks")
 
     def load(
         self, texts: Sequence[NodeText], counts: npt.NDArray[np.int32], columns: Mapping[str, npt.NDArray[Any]]
@@ -257,17 +165,35 @@ class MessageGraph:
         `columns` (``tokens``, ``runs``, ``logprobs``, ``rescored``, ``versions``, ``segments``; the third count is
         of sampled tokens).
         """
-        base, first = self._end_row(), len(self.messages)
-        check_columns(texts, counts, columns, first, self._children)
+        self._check_open()
+        first = len(self.messages)
+        ends = check_columns(texts, counts, columns, first, self._parents)
         for name, kind in COLUMN_KINDS.items():
             self.column(kind).extend(columns[name])
-        table = counts.astype(np.int64)
-        table[:, TOKENS:] = table[:, TOKENS:].cumsum(axis=0) + base[TOKENS:]
-        self.table.extend(table.astype(np.int32))
-        for node, (text, row) in enumerate(zip(texts, counts.tolist(), strict=True), first):
-            self._place(node, row[PARENT], text.message, text.fork)
+        table = counts.copy()
+        table[:, TOKENS:] = ends[:, TOKENS:] + self._ends[TOKENS:]
+        self.table.extend(table)
+        parents: list[int] = counts[:, PARENT].tolist()
+        self.messages += [text.message for text in texts]
+        self._parents.update(parents)
+        for node, (text, parent) in enumerate(zip(texts, parents, strict=True), first):
+            self._stretch.append(self._stretch[parent] if node and parent == node - 1 else node)
+            if text.fork is not None:
+                self._forks[node] = text.fork
             if text.mark is not None:
                 self._marks[node] = text.mark
+        if len(table):
+            self._ends = table[-1].tolist()
+
+    def counts(self, first: int = 0) -> npt.NDArray[np.int32]:
+        """The node table from node `first` on in the form that `load` takes: parent, origin, then how many rows each
+        node has in each column. int32, shape (nodes, 9)."""
+        table = self.table.view
+        counts = table[first:].copy()
+        counts[1:, TOKENS:] -= table[first:-1, TOKENS:]
+        if first and len(counts):
+            counts[0, TOKENS:] -= table[first - 1, TOKENS:]
+        return counts
 
     @property
     def marks(self) -> Mapping[int, Mark]:
@@ -285,22 +211,17 @@ class MessageGraph:
             SEGMENTS: self.segments,
         }[kind]
 
-    def _end_row(self) -> list[int]:
-        return (
-            self.table.slice(len(self.messages) - 1, len(self.messages)).tolist()[0]
-            if self.messages
-            else [0] * TABLE_WIDTH
-        )
-
-    def _place(self, node: int, parent: int, message: Message, fork: Fork | None) -> None:
-        self.messages.append(message)
-        self._stretch.append(self._stretch[parent] if node and parent == node - 1 else node)
-        self._children[parent] = self._children.get(parent, 0) + 1
-        if fork is not None:
-            self._forks[node] = fork
-
     def mark(self, node: int, mark: Mark) -> None:
-        """Take a sampled node out of training. A mark is never replaced by another one."""
+        """Take a turn of the policy out of training. A mark is never replaced by another one.
+
+        `redacted` is not set here: text and ids go together (`rollbook.trace.redact`).
+        """
+        self._check_open()
+        if not 0 <= node < len(self.messages):
+            raise RecordError(f"node {node} is not in this graph of {len(self.messages)}")
+        if mark is Mark.REDACTED:
+            raise RecordError("a redaction removes text and ids as well; use `redact`")
+        check_mark(mark, self.origin(node))
         if self._marks.setdefault(node, mark) is not mark:
             raise RecordError(f"node {node} is already marked '{self._marks[node]}'")
 
@@ -314,7 +235,7 @@ class MessageGraph:
             index=node,
             parent=end[PARENT],
             message=self.messages[node],
-            origin=_ORIGINS[end[ORIGIN]],
+            origin=ORIGINS[end[ORIGIN]],
             token_ids=self.tokens.slice(start[TOKENS], end[TOKENS]),
             runs=self.runs.slice(start[RUNS], end[RUNS]),
             logprobs=self.logprobs.slice(start[LOGPROBS], end[LOGPROBS]) if has_logprobs else None,
@@ -330,10 +251,16 @@ class MessageGraph:
 
     def text(self, node: int) -> NodeText:
         """The part of a node that is not tokens."""
-        origin = _ORIGINS[int(self.table.view[node, ORIGIN])]
         return NodeText(
-            message=self.messages[node], origin=origin, fork=self._forks.get(node), mark=self._marks.get(node)
+            message=self.messages[node],
+            origin=self.origin(node),
+            fork=self._forks.get(node),
+            mark=self._marks.get(node),
         )
+
+    def origin(self, node: int) -> Origin:
+        """Who made the message of a node."""
+        return ORIGINS[int(self.table.view[node, ORIGIN])]
 
     def parent(self, node: int) -> int:
         """The predecessor of a node."""
@@ -368,7 +295,7 @@ class MessageGraph:
 
     def branches(self) -> list[Branch]:
         """All root-to-leaf paths, oldest leaf first."""
-        leaves = [node for node in range(len(self.messages)) if node not in self._children]
+        leaves = [node for node in range(len(self.messages)) if node not in self._parents]
         return [Branch(index, self.path(leaf)) for index, leaf in enumerate(leaves)]
 
     def locate(self, messages: Sequence[Message], *, known: int = ROOT) -> tuple[int, int]:
@@ -394,117 +321,14 @@ class MessageGraph:
     @property
     def leaf_count(self) -> int:
         """How many branches there are."""
-        return len(self.messages) - sum(node != ROOT for node in self._children)
+        return len(self.messages) - sum(node != ROOT for node in self._parents)
 
     @property
     def sampled_count(self) -> int:
         """How many token ids engines returned."""
-        return int(self.table.view[-1, SAMPLED]) if self.messages else 0
+        return self._ends[SAMPLED]
 
     @property
     def nbytes(self) -> int:
         """Bytes of the token columns and the node table, slack included."""
         return self.table.nbytes + sum(self.column(kind).nbytes for kind in COLUMN_KINDS.values())
-
-
-def _check_arrays(
-    token_ids: npt.NDArray[np.int32],
-    runs: Runs,
-    logprobs: npt.NDArray[np.float32] | None,
-    rescored: npt.NDArray[np.int32],
-    versions: Runs,
-    segments: Runs,
-) -> int:
-    """Check one node's arrays against each other; returns the number of sampled tokens."""
-    pairs = runs.tolist()
-    if sum(count for _, count in pairs) != len(token_ids) or any(count <= 0 for _, count in pairs):
-        raise RecordError(f"runs cover {sum(count for _, count in pairs)} of {len(token_ids)} token ids")
-    if any(not RunKind.SCAFFOLD <= kind <= RunKind.FORCED for kind, _ in pairs):
-        raise RecordError("unknown kind of run")
-    sampled = sum(count for kind, count in pairs if kind == RunKind.SAMPLED)
-    if token_ids.dtype != np.int32 or (len(token_ids) and int(token_ids.min()) < 0):
-        raise RecordError("token ids must be int32 and >= 0")
-    if logprobs is not None:
-        _check_logprobs(logprobs, sampled)
-    elif len(rescored):
-        raise RecordError("rescored positions without logprobs")
-    if len(rescored) and not (int(rescored.min()) >= 0 and int(rescored.max()) < sampled):
-        raise RecordError("a rescored position lies outside the sampled tokens")
-    for name, spans in (("versions", versions), ("segments", segments)):
-        if len(spans) and int(spans[:, 1].sum()) != sampled:
-            raise RecordError(f"{name} cover {int(spans[:, 1].sum())} of {sampled} sampled tokens")
-    return sampled
-
-
-def _check_logprobs(logprobs: npt.NDArray[np.float32], sampled: int) -> None:
-    if logprobs.dtype != np.float32 or len(logprobs) != sampled:
-        raise RecordError(
-            f"{len(logprobs)} logprobs ({logprobs.dtype}) for {sampled} sampled tokens; want float32, one each"
-        )
-    if len(logprobs) and not (np.isfinite(logprobs).all() and float(logprobs.max()) <= LOGPROB_SLACK):
-        raise RecordError("a logprob is not finite or above 0")
-
-
-def check_columns(
-    texts: Sequence[NodeText],
-    counts: npt.NDArray[np.int32],
-    columns: Mapping[str, npt.NDArray[Any]],
-    first: int,
-    parents_taken: Collection[int],
-) -> None:
-    """The checks of `MessageGraph.add` for many stored nodes at once; raises `RecordError` at the first break."""
-    if counts.shape != (len(texts), TABLE_WIDTH) or (len(counts) and int(counts[:, TOKENS:].min()) < 0):
-        raise RecordError("the node table does not fit the messages")
-    for name, kind in COLUMN_KINDS.items():
-        if int(counts[:, kind].sum()) != len(columns[name]):
-            raise RecordError(f"the node table does not fit the column '{name}'")
-    runs, sampled, logprobs = columns["runs"], counts[:, SAMPLED], columns["logprobs"]
-    runs_of = np.repeat(np.arange(len(counts)), counts[:, RUNS])
-    rescored_of = np.repeat(sampled, counts[:, RESCORED])
-    origins = counts[:, ORIGIN]
-    checks = (
-        (((runs[:, 0] >= RunKind.SCAFFOLD) & (runs[:, 0] <= RunKind.FORCED)).all(), "unknown kind of run"),
-        ((runs[:, 1] > 0).all(), "a run is empty"),
-        ((_sums(runs_of, runs[:, 1], len(counts)) == counts[:, TOKENS]).all(), "runs do not cover the token ids"),
-        (
-            (_sums(runs_of, runs[:, 1] * (runs[:, 0] == RunKind.SAMPLED), len(counts)) == sampled).all(),
-            "the count of sampled tokens does not fit the runs",
-        ),
-        (not len(columns["tokens"]) or columns["tokens"].min() >= 0, "a token id is negative"),
-        (((counts[:, LOGPROBS] == sampled) | (counts[:, LOGPROBS] == 0)).all(), "not one logprob a sampled token"),
-        (
-            not len(logprobs) or (np.isfinite(logprobs).all() and logprobs.max() <= LOGPROB_SLACK),
-            "a logprob is not finite or above 0",
-        ),
-        (
-            ((columns["rescored"] >= 0) & (columns["rescored"] < rescored_of)).all(),
-            "a rescored position lies outside the sampled tokens",
-        ),
-        (_covers(columns["versions"], counts[:, VERSIONS], sampled), "versions do not cover the sampled tokens"),
-        (_covers(columns["segments"], counts[:, SEGMENTS], sampled), "segments do not cover the sampled tokens"),
-        (((origins >= 0) & (origins < len(_ORIGINS))).all(), "unknown origin"),
-        (((sampled == 0) | (origins == _ORIGINS.index(Origin.POLICY))).all(), "only the policy samples"),
-    )
-    for fine, problem in checks:
-        if not fine:
-            raise RecordError(problem)
-    _check_parents(texts, counts[:, PARENT].tolist(), first, parents_taken)
-
-
-def _check_parents(texts: Sequence[NodeText], parents: list[int], first: int, taken: Collection[int]) -> None:
-    seen = set(taken)
-    for node, (text, parent) in enumerate(zip(texts, parents, strict=True), first):
-        if not ROOT <= parent < node:
-            raise RecordError(f"parent {parent} of node {node} does not come before it")
-        if parent in seen and text.fork is None:
-            raise RecordError(f"node {node} forks at {parent} without a reason")
-        seen.add(parent)
-
-
-def _sums(owner: npt.NDArray[np.intp], values: npt.NDArray[np.int32], size: int) -> npt.NDArray[np.int64]:
-    return np.bincount(owner, weights=values, minlength=size).astype(np.int64)
-
-
-def _covers(spans: Runs, rows: npt.NDArray[np.int32], sampled: npt.NDArray[np.int32]) -> bool:
-    covered = _sums(np.repeat(np.arange(len(rows)), rows), spans[:, 1], len(rows))
-    return bool(((rows == 0) | (covered == sampled)).all())

@@ -131,10 +131,11 @@ def message_key(message: Message) -> bytes:
 
 
 def canonical_bytes(value: Any) -> bytes:
-    """MessagePack of `value` with sorted keys; text with lone surrogates is spelled in their three-byte form."""
+    """The same bytes for the same value: MessagePack with sorted keys, or Python's spelling where a lone surrogate or
+    a number beyond 64 bits has no place there."""
     try:
         return msgspec.msgpack.encode(value, order="sorted")
-    except UnicodeEncodeError:
+    except (UnicodeEncodeError, OverflowError):
         return repr(_sorted_keys(msgspec.to_builtins(value))).encode("utf-8", "surrogatepass")
 
 

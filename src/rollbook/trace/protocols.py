@@ -1,4 +1,8 @@
-"""Where traces go and where they come from. `store` implements both on disk; `MemorySink` keeps them in memory."""
+"""Where traces go and where they come from.
+
+Rules: a sink is called in the order begin, turns, seal for each rollout, and what it was given is durable when the call
+returns; a source gives only sealed traces. `store` implements both on disk, `MemorySink` in memory.
+"""
 
 from __future__ import annotations
 

@@ -21,15 +21,26 @@ import numpy.typing as npt
 from rollbook.errors import RecordError
 from rollbook.trace.call import Call, LogprobKind, Sampling
 from rollbook.trace.ending import Disposition, Ending
-from rollbook.trace.graph import LOGPROBS, ORIGIN, RUNS, SAMPLED, SEGMENTS, TOKENS, VERSIONS, Branch, Mark
 from rollbook.trace.message import Origin
+from rollbook.trace.node import (
+    LOGPROBS,
+    ORIGIN,
+    ORIGINS,
+    RUNS,
+    SAMPLED,
+    SEGMENTS,
+    TOKENS,
+    VERSIONS,
+    Branch,
+    Mark,
+)
 from rollbook.trace.runs import RunKind
 from rollbook.trace.trace import Trace
 
 __all__ = ["LossReason", "Sample", "SampleSet", "TokenLedger", "logprobs_fit", "samples"]
 
 _Scalar = TypeVar("_Scalar", np.int32, np.float32)
-_POLICY_CODE = list(Origin).index(Origin.POLICY)
+_POLICY = ORIGINS.index(Origin.POLICY)
 
 
 class LossReason(StrEnum):
@@ -88,11 +99,11 @@ class Sample:
     prompt_len: int
     """Index of the first sampled token."""
     logprob_kinds: frozenset[LogprobKind]
-    """The kinds that occur among the sampled tokens."""
+    """The kinds that occur among the trained tokens."""
     samplings: tuple[Sampling, ...]
-    """One for each different transform that its tokens were sampled with."""
+    """One for each different transform that its trained tokens were sampled with, in the order of first use."""
     logprobs_fit: bool
-    """True where every logprob is of the distribution that was sampled."""
+    """True where every trained token has a logprob, of the distribution that it was sampled from by a known call."""
     reward: float | None
     reward_parts: dict[str, float]
     turn_rewards: tuple[tuple[int, float], ...]
@@ -170,10 +181,9 @@ class _Builder:
     ) -> None:
         self.trace, self.graph = trace, trace.graph
         self.disposition, self.advantage, self.max_tokens = disposition, advantage, max_tokens
-        table = self.graph.table.view
-        self.counts = np.diff(table, axis=0, prepend=np.zeros((1, table.shape[1]), np.int32))
+        self.counts = self.graph.counts()
         self.sampled_counts = self.counts[:, SAMPLED]
-        is_turn = table[:, ORIGIN] == _POLICY_CODE
+        is_turn = self.counts[:, ORIGIN] == _POLICY
         self.turn_of = np.where(is_turn, np.cumsum(is_turn) - 1, -1).astype(np.int32)
         self.node_loss = self._node_losses()
 
@@ -250,7 +260,8 @@ class _Builder:
         sampled = np.repeat(run_sampled, run_counts)
         version = self._versions(branch, stretches, sampled)
         loss_mask = np.repeat(run_sampled & trains[run_node], run_counts)
-        calls = self._calls(branch, stretches)
+        calls = self._calls(branch, stretches, trains)
+        given = self.counts[trained][:, (LOGPROBS, SEGMENTS)]
         known = version[loss_mask & (version >= 0)]
         owned_turns = set(self.turn_of[trained].tolist())
         rewards = [(int(self.turn_of[each.node]), each.value) for each in tail.turn_rewards]
@@ -263,8 +274,8 @@ class _Builder:
             turn_id=np.repeat(np.where(run_sampled, self.turn_of[run_node], np.int32(-1)), run_counts),
             prompt_len=int(run_counts[: int(run_sampled.argmax())].sum()),
             logprob_kinds=frozenset(call.logprob_kind for call in calls if call.logprob_kind is not None),
-            samplings=_different(calls),
-            logprobs_fit=all(logprobs_fit(call) for call in calls),
+            samplings=_samplings(calls),
+            logprobs_fit=bool((given > 0).all()) and all(logprobs_fit(call) for call in calls),
             reward=tail.reward,
             reward_parts=tail.reward_parts,
             turn_rewards=tuple(pair for pair in rewards if pair[0] in owned_turns),
@@ -281,9 +292,16 @@ class _Builder:
             is_last_branch=is_last,
         )
 
-    def _calls(self, branch: Branch, stretches: Sequence[tuple[int, int]]) -> list[Call]:
+    def _calls(self, branch: Branch, stretches: Sequence[tuple[int, int]], trains: npt.NDArray[np.bool_]) -> list[Call]:
+        """The calls that gave the trained tokens: the first of each transform and logprob kind, oldest first."""
         indices = self.graph.gather(self.graph.segments, SEGMENTS, stretches)[:, 0]
-        return [self.trace.calls[index] for index in indices.tolist()]
+        gave = np.repeat(branch.nodes, self.counts[branch.nodes, SEGMENTS])
+        found: dict[tuple[object, ...], Call] = {}
+        named: list[int] = indices[trains[gave]].tolist()
+        for index in named:
+            call = self.trace.calls[index]
+            found.setdefault((call.logprob_kind, *call.sampling.transform), call)
+        return list(found.values())
 
     def _logprobs(
         self, branch: Branch, stretches: Sequence[tuple[int, int]], sampled: npt.NDArray[np.bool_]
@@ -318,6 +336,9 @@ def _spread(
     return full
 
 
-def _different(calls: Sequence[Call]) -> tuple[Sampling, ...]:
-    """One sampling for each transform that occurs, in the order of their first use."""
-    return tuple({call.sampling.transform: call.sampling for call in reversed(calls)}.values())[::-1]
+def _samplings(calls: Sequence[Call]) -> tuple[Sampling, ...]:
+    """The first sampling of each transform, in the order of first use."""
+    found: dict[object, Sampling] = {}
+    for call in calls:
+        found.setdefault(call.sampling.transform, call.sampling)
+    return tuple(found.values())

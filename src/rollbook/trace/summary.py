@@ -58,9 +58,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 def summarise(trace: Trace) -> Summary:
     """The summary row of a trace."""
     graph, head, tail = trace.graph, trace.head, trace.tail
-    statuses = Counter[ParseStatus](
-        call.status for node in trace.policy_nodes for call in graph.messages[node].tool_calls
-    )
+    turns: list[int] = trace.policy_nodes.tolist()
+    statuses = Counter[ParseStatus](call.status for node in turns for call in graph.messages[node].tool_calls)
     logprobs = graph.logprobs.view
     return Summary(
         rollout=head.rollout,
@@ -77,7 +76,7 @@ def summarise(trace: Trace) -> Summary:
         truncated=tail.ending is not None and tail.ending.truncated,
         reward=tail.reward,
         scoring=tail.scoring.status,
-        turns=len(trace.policy_nodes),
+        turns=len(turns),
         branches=graph.leaf_count,
         calls=len(trace.calls),
         failed_calls=sum(call.node is None for call in trace.calls),

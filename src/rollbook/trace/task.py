@@ -1,4 +1,8 @@
-"""A task: what an agent is asked to do, as a typed, immutable row that crosses processes and files."""
+"""A task: what an agent is asked to do.
+
+Rule: a task is plain, immutable data, so it crosses processes and files unchanged, and the same id means the same task
+in every run.
+"""
 
 from __future__ import annotations
 

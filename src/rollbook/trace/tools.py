@@ -1,4 +1,7 @@
-"""What a tool looks like to the model: a name, a description and a JSON schema of its arguments."""
+"""What a tool looks like to the model.
+
+Rule: this is all that a trace keeps of a tool, so a stored trace needs no tool code to be read or rendered again.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
 """The trace: the stored record of one rollout.
 
 A trace has a head (known when the rollout starts), a growing middle (graph, calls, edges) and a tail (known when it
-stops). Rules: the first ending wins, and what fails later is kept as an error note; a sealed trace never changes,
-later facts are annotations (`rollbook.trace.annotation`). Resolved configurations are stored as plain data, so
-reading a trace loads nothing else.
+stops). Rules: calls, edges and turn rewards name only what the trace holds, and a call and the segments of its node
+name each other (`Trace.check`, at the latest when the trace is sealed or read); rewards are finite, and there is none
+where scoring failed; the first ending wins, and what fails later is kept as an error note; a sealed trace never
+changes, later facts are annotations (`rollbook.trace.annotation`). Resolved configurations are stored as plain data,
+so reading a trace loads nothing else.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -20,8 +23,9 @@ import numpy.typing as npt
 from rollbook.errors import RecordError
 from rollbook.trace.call import Call
 from rollbook.trace.ending import Ending
-from rollbook.trace.graph import ORIGIN, MessageGraph, Node
+from rollbook.trace.graph import MessageGraph
 from rollbook.trace.message import Message, Origin
+from rollbook.trace.node import ORIGIN, ORIGINS, ROOT, SAMPLED, SEGMENTS, Node
 from rollbook.trace.task import Task
 from rollbook.trace.tools import ToolSpec
 
@@ -42,6 +46,10 @@ __all__ = [
     "TraceTail",
     "TurnReward",
 ]
+
+
+_POLICY = ORIGINS.index(Origin.POLICY)
+_REWARDS = frozenset({"reward", "reward_parts", "turn_rewards", "scoring"})
 
 
 class ContextPolicy(StrEnum):
@@ -257,7 +265,7 @@ class Trace:
     def policy_nodes(self) -> npt.NDArray[np.int32]:
         """Indices of the nodes that the policy made, oldest first: int32."""
         origins = self.graph.table.view[:, ORIGIN]
-        return np.flatnonzero(origins == list(Origin).index(Origin.POLICY)).astype(np.int32)
+        return np.flatnonzero(origins == _POLICY).astype(np.int32)
 
     @property
     def answer(self) -> Message | None:
@@ -275,21 +283,21 @@ class Trace:
         return [self.graph[int(node)] for node in self.policy_nodes]
 
     def add_call(self, call: Call) -> int:
-        """Keep one engine request; returns its index."""
-        self._open()
-        if not 0 <= call.policy < len(self.head.policies):
-            raise RecordError(f"call names policy {call.policy}; the table has {len(self.head.policies)}")
+        """Keep one engine request; returns its index. `call.node` may be the node that is added next."""
+        self._check_open()
+        self._check_call(call, len(self.graph) + 1)
         self.calls.append(call)
         return len(self.calls) - 1
 
     def add_edge(self, edge: Edge) -> None:
-        """Keep one link."""
-        self._open()
+        """Keep one link. Nodes of this trace must be there; those of other traces are not looked at."""
+        self._check_open()
+        self._check_edge(edge)
         self.edges.append(edge)
 
     def end(self, ending: Ending) -> bool:
         """Fix the ending. The first cause wins: a later one becomes an error note, and False is returned."""
-        self._open()
+        self._check_open()
         if self.tail.ending is not None:
             self.note(f"after {self.tail.ending}", f"{ending}: {ending.detail}")
             return False
@@ -306,18 +314,7 @@ class Trace:
         parts: Mapping[str, float] | None = None,
         turn_rewards: tuple[TurnReward, ...] = (),
     ) -> None:
-        """Keep the scorer's rewards; non-finite ones are refused (`RecordError`)."""
-        values = [
-            *(() if reward is None else (reward,)),
-            *(parts or {}).values(),
-            *(each.value for each in turn_rewards),
-        ]
-        if not all(np.isfinite(value) for value in values):
-            raise RecordError("a reward is not finite")
-        nodes = set(self.policy_nodes.tolist())
-        stray = [each.node for each in turn_rewards if each.node not in nodes]
-        if stray:
-            raise RecordError(f"turn rewards for nodes {stray}, which are not turns of this trace")
+        """Keep the scorer's rewards; raises `RecordError` for one that is not finite or belongs to no turn."""
         self.update(
             reward=reward,
             reward_parts=dict(parts or {}),
@@ -330,16 +327,80 @@ class Trace:
         self.update(reward=None, reward_parts={}, turn_rewards=(), scoring=Scoring(ScoringStatus.FAILED, reason))
 
     def update(self, **fields: Any) -> None:
-        """Replace fields of the tail."""
-        self._open()
-        self.tail = msgspec.structs.replace(self.tail, **fields)
+        """Replace fields of the tail. The ending is fixed by `end` and never replaced."""
+        self._check_open()
+        if "ending" in fields and self.tail.ending is not None:
+            raise RecordError(f"the ending is fixed as {self.tail.ending}; the first cause wins")
+        tail = msgspec.structs.replace(self.tail, **fields)
+        if not _REWARDS.isdisjoint(fields):
+            self._check_rewards(tail)
+        self.tail = tail
 
     def seal(self) -> None:
-        """Close the record. It must have an ending."""
+        """Close the record. It must have an ending and hold together (`check`)."""
         if self.tail.ending is None:
             raise RecordError("a trace without an ending cannot be sealed")
-        self.sealed = True
+        if not self.sealed:
+            self.check()
+        self.sealed = self.graph.sealed = True
 
-    def _open(self) -> None:
+    def check(self) -> None:
+        """Check what graph, calls, edges and rewards say of each other; raises `RecordError` at the first break."""
+        if len(self.graph.tokens) and not self.head.tokens:
+            raise RecordError("a trace without token ids (text-only engine) holds token ids")
+        for call in self.calls:
+            self._check_call(call, len(self.graph))
+        self._check_segments()
+        for edge in self.edges:
+            self._check_edge(edge)
+        self._check_rewards(self.tail)
+
+    def _check_call(self, call: Call, nodes: int) -> None:
+        if not 0 <= call.policy < len(self.head.policies):
+            raise RecordError(f"call names policy {call.policy}; the table has {len(self.head.policies)}")
+        if not ROOT <= call.after < len(self.graph):
+            raise RecordError(f"call comes after node {call.after}; there are {len(self.graph)}")
+        if call.node is not None and not call.after < call.node < nodes:
+            raise RecordError(f"call gave node {call.node}, which is not among the {nodes} or not behind {call.after}")
+
+    def _check_segments(self) -> None:
+        """Segments and calls must name each other; a node without segments (an import) is not held to that."""
+        named = self.graph.segments.view[:, 0]
+        if len(named) and named.max() >= len(self.calls):
+            raise RecordError(f"a segment names call {named.max()}; there are {len(self.calls)}")
+        ends = self.graph.table.view[:, SEGMENTS]
+        gave = np.array([ROOT if call.node is None else call.node for call in self.calls], np.int64)
+        if (gave[named] != ends.searchsorted(np.arange(len(named)), side="right")).any():
+            raise RecordError("a segment names a call that gave another node")
+        unnamed = gave[(np.bincount(named, minlength=len(gave)) == 0) & (gave != ROOT)]
+        if (np.diff(ends, prepend=0)[unnamed] > 0).any():
+            raise RecordError("a call gave a node whose segments do not name it")
+
+    def _check_edge(self, edge: Edge) -> None:
+        for ref in (edge.source, edge.target):
+            if ref.rollout in (None, self.id) and not 0 <= ref.node < len(self.graph):
+                raise RecordError(f"edge '{edge.label}' names node {ref.node}; there are {len(self.graph)}")
+        source = edge.source
+        if edge.label == EdgeLabel.REWRITE_OF and source.rollout in (None, self.id):
+            ends = self.graph.table.view[:, SAMPLED]
+            if ends[source.node] > (ends[source.node - 1] if source.node else 0):
+                raise RecordError(f"node {source.node} rewrites another one and holds sampled tokens")
+
+    def _check_rewards(self, tail: TraceTail) -> None:
+        values = [*tail.reward_parts.values(), *(each.value for each in tail.turn_rewards)]
+        if not all(map(isfinite, values if tail.reward is None else (*values, tail.reward))):
+            raise RecordError("a reward is not finite")
+        if tail.scoring.status is ScoringStatus.FAILED and (values or tail.reward is not None):
+            raise RecordError("scoring failed, so there cannot be a reward")
+        origins = self.graph.table.view[:, ORIGIN]
+        stray = [
+            each.node
+            for each in tail.turn_rewards
+            if not 0 <= each.node < len(origins) or origins[each.node] != _POLICY
+        ]
+        if stray:
+            raise RecordError(f"turn rewards for nodes {stray}, which are not turns of this trace")
+
+    def _check_open(self) -> None:
         if self.sealed:
             raise RecordError(f"trace {self.id} is sealed; write an annotation instead")

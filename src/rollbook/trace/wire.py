@@ -4,8 +4,9 @@ Rules: a section decodes on its own; numbers are little-endian; what a newer ver
 an older one lacked gets its default; everything is checked again when it is read. A *part* is what a trace gained
 since a cursor, so a running rollout is stored turn by turn and the parts of one trace, in order, give it back.
 
-Text may hold lone surrogates, which UTF-8 cannot: such a section is stored with ``wtf8`` set, and each of its
-strings as the Latin-1 reading of its surrogatepass-UTF-8 bytes.
+Text may hold lone surrogates, which UTF-8 cannot, and a tool call's arguments whole numbers beyond 64 bits, which
+MessagePack cannot: such a section is stored with ``wtf8`` set, each of its strings as the Latin-1 reading of its
+surrogatepass-UTF-8 bytes, and each such number as U+0100 (no byte reads as that) and its decimal digits.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from rollbook.errors import NewerFormat, RecordError
+from rollbook.errors import ConfigError, NewerFormat, RecordError
 from rollbook.trace.call import Call
-from rollbook.trace.graph import COLUMN_KINDS, TABLE_WIDTH, TOKENS, MessageGraph, NodeText
+from rollbook.trace.graph import MessageGraph
+from rollbook.trace.node import COLUMN_KINDS, TABLE_WIDTH, NodeText
 from rollbook.trace.trace import Edge, Trace, TraceHead, TraceTail
 
 __all__ = [
@@ -41,6 +43,10 @@ Sections = dict[str, bytes]
 
 _DTYPES: dict[str, npt.DTypeLike] = {name: "<f4" if name == "logprobs" else "<i4" for name in COLUMN_KINDS}
 _PAIRS = ("runs", "versions", "segments")
+
+
+PART_SECTIONS = ("text", "tokens", "calls")
+"""The sections of a part."""
 
 
 class Cursor(msgspec.Struct, frozen=True):
@@ -93,7 +99,7 @@ class CallPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Wtf8(msgspec.Struct, frozen=True):
-    """A section that holds lone surrogates."""
+    """A section that holds lone surrogates or long numbers."""
 
     wtf8: Any
 
@@ -142,7 +148,10 @@ def decode_trace(
         _load_part(trace, part)
     if tail is not None:
         trace.tail = _decode_text(tail, TraceTail, "tail")
-    trace.sealed = sealed and tail is not None
+    if sealed and tail is not None:
+        trace.seal()
+    else:
+        trace.check()
     return trace
 
 
@@ -155,6 +164,9 @@ def check_version(version: int, what: str) -> None:
 
 
 def _load_part(trace: Trace, part: Mapping[str, bytes]) -> None:
+    missing = [name for name in PART_SECTIONS if name not in part]
+    if missing:
+        raise RecordError(f"a part lacks its sections {missing}")
     text = _decode_text(part["text"], TextPart, "text")
     calls = _decode_text(part["calls"], CallPart, "calls")
     if Cursor(text.first, calls.first_call, calls.first_edge) != Cursor.end_of(trace):
@@ -186,22 +198,18 @@ def _array(part: TokenPart, name: str) -> npt.NDArray[Any]:
 
 
 def _token_part(graph: MessageGraph, first: int) -> TokenPart:
-    table = graph.table.view
-    before = table[first - 1 : first] if first else np.zeros((1, TABLE_WIDTH), np.int32)
-    counts = table[first:].copy()
-    counts[:, TOKENS:] -= np.concatenate((before, table[first:-1]))[: len(counts), TOKENS:]
-    starts = before[0]
+    starts: list[int] = graph.table.view[first - 1].tolist() if first else [0] * TABLE_WIDTH
     arrays = {
-        name: memoryview(graph.column(kind).view[int(starts[kind]) :].astype(_DTYPES[name], copy=False).tobytes())
+        name: memoryview(graph.column(kind).view[starts[kind] :].astype(_DTYPES[name], copy=False).tobytes())
         for name, kind in COLUMN_KINDS.items()
     }
-    return TokenPart(counts=memoryview(counts.astype("<i4", copy=False).tobytes()), **arrays)
+    return TokenPart(counts=memoryview(graph.counts(first).astype("<i4", copy=False).tobytes()), **arrays)
 
 
 def _encode_text(value: msgspec.Struct) -> bytes:
     try:
         return _encode(value)
-    except UnicodeEncodeError:
+    except (UnicodeEncodeError, OverflowError):
         plain = msgspec.to_builtins(value, builtin_types=(bytes,))
         return _encode(_Wtf8(_map_text(plain, to_wtf8=True)))
 
@@ -212,18 +220,21 @@ def _decode_text(data: bytes, kind: type[_Section], name: str) -> _Section:
             plain = _map_text(msgspec.msgpack.decode(data, type=_Wtf8).wtf8, to_wtf8=False)
             return msgspec.convert(plain, kind, builtin_types=(bytes,))
         return msgspec.msgpack.decode(data, type=kind)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError, ConfigError) as error:
         raise RecordError(f"section '{name}' is damaged: {error}") from error
 
 
 _WTF8_MARK = _encode(_Wtf8(None))[:-1]
+_LONG = "\u0100"
 
 
 def _map_text(value: Any, *, to_wtf8: bool) -> Any:
-    """`value` (plain data) with every text in the other spelling."""
+    """`value` (plain data) with every text and long number in the other spelling."""
     match value:
         case str():
             return _to_wtf8(value) if to_wtf8 else _from_wtf8(value)
+        case int() if not -(2**63) <= value < 2**64:
+            return f"{_LONG}{value}"
         case dict():
             items = cast("dict[Any, Any]", value).items()
             return {_map_text(key, to_wtf8=to_wtf8): _map_text(item, to_wtf8=to_wtf8) for key, item in items}
@@ -237,5 +248,7 @@ def _to_wtf8(text: str) -> str:
     return text.encode("utf-8", "surrogatepass").decode("latin-1")
 
 
-def _from_wtf8(text: str) -> str:
+def _from_wtf8(text: str) -> str | int:
+    if text.startswith(_LONG):
+        return int(text.removeprefix(_LONG))
     return text.encode("latin-1").decode("utf-8", "surrogatepass")
