@@ -123,6 +123,7 @@ def test_a_wrong_argument_is_the_policys_error_and_nothing_runs(arguments: dict[
 
 def test_the_error_names_the_argument_and_is_bounded() -> None:
     assert call(measure, count="x").message.content == "error: bad arguments: count: 'x' is not of type 'integer'"
+    assert call(measure).message.content == "error: bad arguments: 'count' is a required property"
     assert len(call(measure, count="x" * 10_000).message.content) < 450
 
 

@@ -13,14 +13,15 @@ def ended(
     rollout: str,
     reward: float | None = None,
     *,
-    reason: Reason = Reason.FINAL_ANSWER,
+    reason: Reason | None = Reason.FINAL_ANSWER,
     group: str = "g",
     seat: str = "solver",
     member: int = 0,
     attempt: int = 0,
     said: str | None = "an answer",
 ) -> Trace:
-    """A trace that ended, with one turn (`said`; None: none) and its reward (None: not scored)."""
+    """A trace that ended (`reason`; None: it still runs), with one turn (`said`; None: none) and its reward (None: not
+    scored)."""
     head = TraceHead(
         rollout=rollout,
         group=group,
@@ -34,7 +35,8 @@ def ended(
     asked = trace.graph.add(Message(role=Role.USER, content="p"), parent=ROOT, origin=Origin.ENVIRONMENT)
     if said is not None:
         trace.graph.add(Message(role=Role.ASSISTANT, content=said), parent=asked, origin=Origin.POLICY)
-    trace.end(Ending(reason))
+    if reason is not None:
+        trace.end(Ending(reason))
     if reward is not None:
         trace.score(reward)
     return trace

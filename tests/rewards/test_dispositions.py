@@ -104,10 +104,8 @@ def test_in_a_finished_run_attempts_with_a_later_one_were_retried() -> None:
 
 
 def test_a_running_rollout_has_no_disposition() -> None:
-    trace = ended("r", 1.0)
-    trace.update(ending=None)
     with pytest.raises(RecordError, match="no ending yet"):
-        decide(trace)
+        decide(ended("r", 1.0, reason=None))
 
 
 def test_the_hash_is_of_what_the_table_decides() -> None:

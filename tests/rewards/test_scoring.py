@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -132,20 +131,13 @@ def test_a_step_reward_of_no_turn_fails_the_scoring() -> None:
     assert (trace.reward, trace.tail.scoring.status) == (None, ScoringStatus.FAILED)
 
 
-def seal(trace: Trace) -> None:
-    trace.seal()
-
-
-def reopen(trace: Trace) -> None:
-    trace.update(ending=None)
-
-
-@pytest.mark.parametrize(("change", "problem"), [(seal, "is sealed"), (reopen, "has no ending")])
-def test_only_ended_and_open_traces_are_scored(change: Callable[[Trace], None], problem: str) -> None:
-    trace = ended("r")
-    change(trace)
-    with pytest.raises(RecordError, match=problem):
-        scored(Gives(1.0), trace)
+def test_only_ended_and_open_traces_are_scored() -> None:
+    sealed = ended("r", 0.5)
+    sealed.seal()
+    for trace, problem in ((sealed, "is sealed"), (ended("r", reason=None), "has no ending")):
+        with pytest.raises(RecordError, match=problem):
+            scored(Gives(1.0), trace)
+    assert sealed.reward == 0.5
 
 
 def test_cancellation_passes() -> None:

@@ -130,7 +130,8 @@ class Tool:
             self._validator.validate(plain)  # pyright: ignore[reportUnknownMemberType] (a gap in jsonschema's stubs)
             read = msgspec.convert(plain, self._declared.arguments, strict=True, str_keys=True)
         except jsonschema.ValidationError as error:
-            raise ToolRefused(f"bad arguments: {error.json_path.removeprefix('$.')}: {error.message}") from error
+            where = error.json_path.removeprefix("$").removeprefix(".")
+            raise ToolRefused(f"bad arguments: {where}{': ' if where else ''}{error.message}") from error
         except (NotConvertible, msgspec.ValidationError) as error:
             raise ToolRefused(f"bad arguments: {error}") from error
         return msgspec.structs.asdict(read)
