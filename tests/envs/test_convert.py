@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollbook.envs.convert import DEPTH_LIMIT, NotConvertible, cut_text, to_text
@@ -110,12 +110,14 @@ def test_deep_containers_are_taken_up_to_the_limit() -> None:
         to_text([deep])
 
 
+@settings(deadline=None)
 @given(JSON)
 def test_json_values_come_back_equal(value: object) -> None:
     shown = to_text(value)
     assert (shown.text if isinstance(value, str) else json.loads(shown.text)) == value
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60), st.integers(0, 40))
 def test_a_cut_is_visible_and_keeps_both_ends(text: str, limit: int) -> None:
     cut = cut_text(text, limit)

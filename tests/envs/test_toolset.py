@@ -120,3 +120,9 @@ def test_a_call_that_did_not_parse_runs_nothing() -> None:
     outcome = asyncio.run(ToolSet.of(environment).invoke(bad))
     assert (outcome.message.content, outcome.message.fault) == ("error: cut", Fault.POLICY)
     assert environment.total == 0
+
+
+def test_what_did_not_parse_is_said_before_that_the_tool_is_unknown() -> None:
+    bad = ToolCall(id="c", name="nowhere", status=ParseStatus.INVALID_JSON, error="line 1")
+    outcome = asyncio.run(ToolSet.of(Base()).invoke(bad))
+    assert outcome.message.content == "error: invalid_json: line 1"

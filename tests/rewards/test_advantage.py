@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollbook.errors import RecordError
@@ -162,6 +162,7 @@ def test_a_group_where_nobody_voted_is_delivered_too() -> None:
 MEMBERS = st.lists(st.tuples(st.sampled_from(list(Reason)), st.sampled_from([0.0, 0.5, 1.0])), max_size=10)
 
 
+@settings(deadline=None)
 @given(MEMBERS)
 def test_no_error_ever_reaches_a_baseline(members: list[tuple[Reason, float]]) -> None:
     traces = [ended(str(n), reward, reason=reason, member=n) for n, (reason, reward) in enumerate(members)]

@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollbook.errors import RecordError
@@ -35,6 +35,7 @@ def test_constant_groups_give_exactly_zero(estimator: type[Mapping[str, float]],
     assert estimator(rewards) == dict.fromkeys(rewards, 0.0)
 
 
+@settings(deadline=None)
 @given(REWARD, st.integers(1, 9), st.data())
 def test_float_noise_never_becomes_an_advantage(reward: float, size: int, data: st.DataObject) -> None:
     noise = [data.draw(st.integers(-3, 3)) for _ in range(size)]
@@ -43,6 +44,7 @@ def test_float_noise_never_becomes_an_advantage(reward: float, size: int, data: 
         assert set(mean_spread(rewards).values()) == {0.0}
 
 
+@settings(deadline=None)
 @given(GROUP)
 def test_advantages_sum_to_nothing_and_keep_the_order_of_rewards(rewards: dict[str, float]) -> None:
     found = mean_baseline(rewards)
@@ -53,6 +55,7 @@ def test_advantages_sum_to_nothing_and_keep_the_order_of_rewards(rewards: dict[s
         assert found[best] == max(found.values())
 
 
+@settings(deadline=None)
 @given(GROUP, st.randoms(use_true_random=False))
 def test_the_order_of_members_changes_nothing(rewards: dict[str, float], shuffler: random.Random) -> None:
     keys = list(rewards)
@@ -61,6 +64,7 @@ def test_the_order_of_members_changes_nothing(rewards: dict[str, float], shuffle
     assert mean_spread({key: rewards[key] for key in keys}) == pytest.approx(mean_spread(rewards))
 
 
+@settings(deadline=None)
 @given(GROUP)
 def test_spread_is_finite_and_has_unit_deviation(rewards: dict[str, float]) -> None:
     found = list(mean_spread(rewards).values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollbook.worlds.answers import last_number
@@ -50,11 +50,13 @@ def test_what_is_no_number_is_none(text: str) -> None:
     assert last_number(text) is None
 
 
+@settings(deadline=None)
 @given(st.integers(-(10**9), 10**9), st.sampled_from(["{}", "It is {}.", "{} apples", "a {:,} b", "12 then {}"]))
 def test_written_numbers_come_back(number: int, form: str) -> None:
     assert last_number(form.format(number)) == number
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_no_text_breaks_it(text: str) -> None:
     last_number(text)

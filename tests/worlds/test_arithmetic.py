@@ -6,7 +6,7 @@ import time
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollbook.worlds.arithmetic import BadExpression, evaluate, show
@@ -94,6 +94,7 @@ EXPRESSION = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(EXPRESSION)
 def test_it_agrees_with_python_on_whole_numbers(text: str) -> None:
     try:
@@ -105,6 +106,7 @@ def test_it_agrees_with_python_on_whole_numbers(text: str) -> None:
     assert evaluate(text) == expected
 
 
+@settings(deadline=None)
 @given(st.text("0123456789.+-*/%() e", max_size=60))
 def test_any_text_is_a_value_or_a_typed_refusal_and_quick(text: str) -> None:
     began = time.process_time()
