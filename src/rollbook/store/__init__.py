@@ -5,6 +5,7 @@ from rollbook.store.folder import Manifest, read_manifest, write_manifest
 from rollbook.store.frame import DamagedFrame
 from rollbook.store.notes import AnnotationWriter
 from rollbook.store.reader import RunReader
+from rollbook.store.redact import redact_trace
 from rollbook.store.report import Damage, DamageReason, RecoveryReport
 from rollbook.store.segment import SegmentReader
 from rollbook.store.writer import RunWriter
@@ -22,5 +23,6 @@ __all__ = [
     "StoreOptions",
     "Sync",
     "read_manifest",
+    "redact_trace",
     "write_manifest",
 ]

@@ -21,7 +21,7 @@ from rollbook.store.folder import numbered_path
 from rollbook.store.frame import Codec, FrameKind, Packer, SectionId
 from rollbook.store.scan import FileKind
 from rollbook.store.segment import PART_SECTIONS, header_frame
-from rollbook.trace.graph import Mark
+from rollbook.trace.node import Mark
 from rollbook.trace.trace import Trace, TraceTail
 from rollbook.trace.wire import Cursor, encode_head, encode_part, encode_record, encode_tail
 

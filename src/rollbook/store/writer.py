@@ -135,9 +135,9 @@ class RunWriter:
     def _write(self, trace: Trace) -> None:
         if trace.tail.ending is None:
             raise RecordError("a trace without an ending cannot be sealed")
+        trace.check()
         self._open_segment().append(trace)
-        if not trace.sealed:
-            trace.seal()
+        trace.seal()
         self._found.sealed.add(trace.id)
 
     def _open_segment(self) -> SegmentWriter:
