@@ -1,11 +1,11 @@
 import numpy as np
-from audit_build import Build, Spelling, check, sound
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rollbook.audit import Status
 from rollbook.audit.drift import first_difference
 from rollbook.trace import Fork, ForkReason
+from tests.audit.build import Build, Spelling, check, sound
 
 
 def test_a_turn_that_comes_back_with_other_ids_is_found_at_its_first_difference() -> None:

@@ -1,8 +1,7 @@
-from audit_build import Build, check, sound
-
 from rollbook.audit import Status
 from rollbook.audit.duplicates import sampled_digest
 from rollbook.trace import Reason
+from tests.audit.build import Build, check, sound
 
 
 def test_the_same_id_twice_breaks() -> None:

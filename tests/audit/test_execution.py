@@ -1,8 +1,8 @@
 import pytest
-from audit_build import Build, call, check
 
 from rollbook.audit import Status
-from rollbook.trace import Fault, Finish, Fork, ForkReason, ParseStatus, Reason
+from rollbook.trace import Fault, Finish, Fork, ForkReason, ParseStatus, Reason, redact
+from tests.audit.build import Build, call, check
 
 
 def test_results_of_well_formed_calls_are_fine() -> None:
@@ -57,3 +57,10 @@ def test_a_turn_that_stopped_at_a_stop_string_is_not_cut() -> None:
 def test_without_tool_results_nothing_ran() -> None:
     row = check("executed_after_fault", Build().observe().turn().end())
     assert (row.status, row.value, row.n) == (Status.OK, 0, 0)
+
+
+@pytest.mark.parametrize("node", [1, 2])
+def test_what_a_redaction_took_away_cannot_be_told(node: int) -> None:
+    trace = Build().observe().turn(calls=(call("a"),)).result("a").end()
+    row = check("executed_after_fault", redact(trace, node))
+    assert (row.value, row.details["redacted"]) == (0, 1)

@@ -1,11 +1,11 @@
 import tomllib
 
 import pytest
-from audit_build import Build, check, sound
 
 from rollbook.audit import CHECKS, DEFAULT_GATE, Gate, Status
 from rollbook.errors import ConfigError
 from rollbook.trace import Reason
+from tests.audit.build import Build, check, sound
 
 MUST_BE_ZERO = {
     "alignment",

@@ -3,11 +3,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from audit_build import Build, Spelling, advantage, damage, disposition, sound
+from hypothesis import given
 
 from rollbook.audit import CHECKS, Gate, Status, audit, audit_traces
 from rollbook.trace import Disposition, Fate, MemorySink, Reason, Trace
 from rollbook.trace.wire import encode_part, encode_tail
+from tests.audit.build import Build, Spelling, advantage, damage, disposition, sound
+from tests.strategies import traces
 
 
 def test_a_source_is_audited_with_its_annotations() -> None:
@@ -63,6 +65,13 @@ def test_the_report_is_plain_data() -> None:
     assert plain["checks"][0]["status"] == "ok"
 
 
+def test_a_check_is_found_by_its_name() -> None:
+    report = audit_traces([sound()])
+    assert report["drift"].name == "drift"
+    with pytest.raises(KeyError):
+        report["drfit"]
+
+
 def test_each_row_says_one_sentence() -> None:
     for report in (audit_traces([]), audit_traces([sound()]), audit_traces([Build().end(Reason.HARNESS, None)])):
         for row in report.checks:
@@ -85,3 +94,12 @@ def test_traces_are_read_one_at_a_time_and_left_as_they_are() -> None:
 
     assert audit_traces(stream()).rollouts == 5
     assert alive == 5
+
+
+@given(traces())
+def test_any_trace_is_audited_and_comes_out_aligned(trace: Trace) -> None:
+    report = audit_traces([trace, trace], renderer=Spelling())
+    assert report.rollouts == 2
+    assert report["alignment"].value in (None, 0)
+    assert report["duplicate_ids"].value == 1
+    json.dumps(report.to_dict(), allow_nan=False)

@@ -1,7 +1,6 @@
-from audit_build import Build, check, disposition, sound
-
 from rollbook.audit import Status
 from rollbook.trace import Disposition, Fate, Mark
+from tests.audit.build import Build, check, disposition, sound
 
 
 def test_every_loss_has_its_reason() -> None:

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
-from audit_build import Build, check, damage, sound
 
 from rollbook.audit import Gate, Status
 from rollbook.trace import LogprobKind, Message, Origin, Reason, Role, RunKind, Sampling, Trace, make_runs
-from rollbook.trace.graph import LOGPROBS, SAMPLED
+from rollbook.trace.node import LOGPROBS, SAMPLED
+from tests.audit.build import Build, check, damage, sound
 
 
 def two_turns() -> Trace:

@@ -1,8 +1,8 @@
 import pytest
-from audit_build import Build, call, check, sound
 
 from rollbook.audit import Gate, Status
 from rollbook.trace import ParseStatus, Role
+from tests.audit.build import Build, call, check, sound
 
 ROWS = {
     "malformed": {

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from audit_build import Build, check
 
 from rollbook.audit import Status
 from rollbook.trace import (
@@ -16,7 +15,9 @@ from rollbook.trace import (
     RunKind,
     Sampling,
     make_runs,
+    redact,
 )
+from tests.audit.build import Build, check
 
 
 def test_a_prompt_that_the_record_gives_back_is_fine_on_every_branch() -> None:
@@ -67,3 +68,9 @@ def test_the_prompt_of_a_continued_turn_holds_its_earlier_segments() -> None:
 def test_an_engine_that_does_not_count_leaves_it_unjudged() -> None:
     row = check("prompt_tokens", Build().observe().turn(prompt_off=None).end())
     assert (row.status, row.details["calls_without_count"]) == (Status.NOT_JUDGED, 1)
+
+
+def test_a_prompt_behind_a_redaction_cannot_be_told() -> None:
+    trace = Build().observe().turn().observe().turn().end()
+    row = check("prompt_tokens", redact(trace, 2))
+    assert (row.status, row.n, row.details["turns_behind_redaction"]) == (Status.OK, 1, 1)

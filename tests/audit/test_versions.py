@@ -1,7 +1,6 @@
-from audit_build import Build, check, sound
-
 from rollbook.audit import Gate, Status
 from rollbook.trace import Reason
+from tests.audit.build import Build, check, sound
 
 
 def test_the_widest_span_counts() -> None:

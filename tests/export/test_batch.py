@@ -1,9 +1,10 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
-from batch_build import batch, end, names, sound, start, turn
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ from rollbook.trace import (
     Mark,
     Mask,
     Message,
+    MessageGraph,
     Origin,
     Penalize,
     Reason,
@@ -31,20 +33,38 @@ from rollbook.trace import (
     TurnReward,
     make_runs,
 )
-from rollbook.trace.facts import ADVANTAGE, DISPOSITION, Advantage, plain
+from rollbook.trace.facts import ADVANTAGE, DISPOSITION, Advantage
+from tests.export.build import batch, end, names, sound, start, turn
 
 
 def rows(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def without_ids(rollout: str) -> Trace:
+    return replace(start(rollout, tokens=False), graph=MessageGraph())
+
+
 def decided(rollout: str, fate: Fate) -> Annotation:
-    return Annotation(producer="rules", name=DISPOSITION, rollout=rollout, value=plain(Disposition(fate, "x")))
+    return Annotation(
+        producer="rules", name=DISPOSITION, rollout=rollout, value=msgspec.to_builtins(Disposition(fate, "x"))
+    )
 
 
 def valued(rollout: str, value: float) -> Annotation:
-    fact = Advantage(value=value, members=(rollout,), estimator="mean", rules="h", scheduled=1, used=1)
-    return Annotation(producer="advantages", name=ADVANTAGE, rollout=rollout, value=plain(fact))
+    fact = Advantage(
+        advantage=value,
+        group="g0",
+        seat="solver",
+        values={rollout: value},
+        members=(rollout,),
+        baseline=0.0,
+        scheduled=1,
+        used=1,
+        estimator="mean",
+        rules="h",
+    )
+    return Annotation(producer="advantages", name=ADVANTAGE, rollout=rollout, value=msgspec.to_builtins(fact))
 
 
 def test_the_account_stands_beside_the_file(tmp_path: Path) -> None:
@@ -104,10 +124,11 @@ def test_each_rule_has_its_fate(rule: object, fate: Fate) -> None:
     assert (decision.fate, decision.rule.partition(":")[0]) == (fate, "max_turns")
 
 
-def test_a_failed_scoring_or_a_missing_ending_gives_no_vote() -> None:
+def test_without_an_ending_a_reward_or_a_score_there_is_no_vote() -> None:
     failed = turn(start())
     failed.score_failed("boom")
     assert by_rules(end(failed, reward=None), EndingRules()) == Disposition(Fate.DROPPED, "scoring failed")
+    assert by_rules(end(turn(start()), reward=None), EndingRules()) == Disposition(Fate.DROPPED, "no reward")
     assert by_rules(start(), EndingRules()) == Disposition(Fate.DROPPED, "no ending")
 
 
@@ -141,7 +162,7 @@ def test_logprobs_that_no_call_vouches_for_do_not_fit(tmp_path: Path) -> None:
 
 
 def test_a_rollout_without_trained_tokens_gives_no_row(tmp_path: Path) -> None:
-    source = batch([sound("a"), end(start("b")), end(turn(start("c", trainable=False))), end(start("d", tokens=False))])
+    source = batch([sound("a"), end(start("b")), end(turn(start("c", trainable=False))), end(without_ids("d"))])
     report = export(source, "jsonl", tmp_path / "out")
     assert [row["rollout"] for row in rows(tmp_path / "out")] == ["a"]
     assert report.without_samples == {"no_sampled_tokens": 1, "untrainable_seat": 1}
@@ -198,7 +219,7 @@ def traces(draw: st.DrawFn) -> list[Trace]:
             parent = draw(st.integers(0, len(trace.graph) - 1))
             turn(trace, range(draw(st.integers(1, 6))), parent=parent)
             if draw(st.integers(0, 3)) == 0:
-                trace.graph.mark(len(trace.graph) - 1, draw(st.sampled_from(Mark)))
+                trace.graph.mark(len(trace.graph) - 1, draw(st.sampled_from([Mark.REJECTED, Mark.DEMOTED])))
         made.append(end(trace, draw(st.sampled_from(Reason))))
     return made
 

@@ -2,11 +2,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from batch_build import sound
 
 from rollbook.errors import RecordError, UsageError
 from rollbook.export.fields import check_sample
 from rollbook.trace import Sample, samples
+from tests.export.build import sound
 
 
 def sample() -> Sample:

@@ -3,10 +3,10 @@ import resource
 from pathlib import Path
 
 import pytest
-from batch_build import names
 
 from rollbook.errors import StoreError, UsageError
 from rollbook.export.files import replacing
+from tests.export.build import names
 
 
 def write(path: Path, data: bytes = b"new", *, overwrite: bool = False) -> None:

@@ -3,13 +3,13 @@ import json
 from pathlib import Path
 
 import numpy as np
-from batch_build import batch, end, sound, start, turn
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rollbook.export import export
 from rollbook.export.jsonl import open_writer
 from rollbook.trace import TurnReward, samples
+from tests.export.build import batch, end, sound, start, turn
 
 
 def row_of(sample: object) -> dict:

@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from batch_build import batch, end, names, sound, start, turn
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from rollbook.errors import UsageError
 from rollbook.export import export, parquet
 from rollbook.export.jsonl import open_writer as jsonl_writer
 from rollbook.trace import TurnReward, samples
+from tests.export.build import batch, end, names, sound, start, turn
 
 
 def written(*traces: object) -> pa.Table:
@@ -53,9 +53,11 @@ def test_a_logprob_comes_back_bit_for_bit(values: list[float]) -> None:
 
 
 def test_row_groups_are_bounded_by_rows(tmp_path: Path) -> None:
-    export(batch(sound(f"r{place}") for place in range(700)), "parquet", tmp_path / "out")
-    file = pq.ParquetFile(tmp_path / "out").metadata
-    assert [file.row_group(place).num_rows for place in range(file.num_row_groups)] == [512, 188]
+    for rows, groups in ((700, [512, 188]), (512, [512])):
+        out = tmp_path / str(rows)
+        export(batch(sound(f"r{place}") for place in range(rows)), "parquet", out)
+        file = pq.ParquetFile(out).metadata
+        assert [file.row_group(place).num_rows for place in range(file.num_row_groups)] == groups
 
 
 def test_row_groups_are_bounded_by_tokens(tmp_path: Path) -> None:

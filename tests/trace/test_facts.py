@@ -2,10 +2,22 @@ import msgspec
 import pytest
 
 from rollbook.errors import RecordError
+from rollbook.rewards import GroupAdvantages, annotate
 from rollbook.trace import Annotation, Disposition, Fate
-from rollbook.trace.facts import ADVANTAGE, DISPOSITION, Advantage, advantages, dispositions, plain
+from rollbook.trace.facts import ADVANTAGE, DISPOSITION, Advantage, advantages, dispositions
 
-FACT = Advantage(value=0.5, members=("a", "b"), estimator="mean", rules="h", scheduled=8, used=2)
+FACT = Advantage(
+    advantage=0.5,
+    group="g",
+    seat="solver",
+    values={"a": 0.5, "b": -0.5},
+    members=("a", "b", "c"),
+    baseline=0.5,
+    scheduled=8,
+    used=2,
+    estimator="mean_baseline",
+    rules="h",
+)
 
 
 def note(
@@ -16,24 +28,43 @@ def note(
 
 @pytest.mark.parametrize("value", [0.5, None])
 def test_a_fact_comes_back_from_its_wire_form(value: float | None) -> None:
-    fact = msgspec.structs.replace(FACT, value=value)
-    wired = msgspec.msgpack.decode(msgspec.msgpack.encode(note(plain(fact))), type=Annotation)
+    fact = msgspec.structs.replace(FACT, advantage=value)
+    wired = msgspec.msgpack.decode(msgspec.msgpack.encode(note(msgspec.to_builtins(fact))), type=Annotation)
     assert advantages([wired]) == {"a": fact}
     decided = Disposition(Fate.MASKED, "max_turns: mask")
-    assert dispositions([note(plain(decided), name=DISPOSITION)]) == {"a": decided}
+    assert dispositions([note(msgspec.to_builtins(decided), name=DISPOSITION)]) == {"a": decided}
 
 
 def test_the_newest_step_wins_then_the_last_one() -> None:
     fates = ((Fate.USED, 2), (Fate.DROPPED, 1), (Fate.MASKED, 2))
-    notes = [note(plain(Disposition(fate, "x")), name=DISPOSITION, step=step) for fate, step in fates]
+    notes = [note(msgspec.to_builtins(Disposition(fate, "x")), name=DISPOSITION, step=step) for fate, step in fates]
     assert dispositions(notes)["a"].fate is Fate.MASKED
 
 
 def test_other_names_and_facts_about_nodes_are_left_alone() -> None:
-    assert advantages([note(3.0, name="label"), note(plain(FACT), node=2)]) == {}
+    assert advantages([note(3.0, name="label"), note(msgspec.to_builtins(FACT), node=2)]) == {}
 
 
-@pytest.mark.parametrize("value", [0.5, {"value": 0.5}, {**plain(FACT), "voters": "ab"}, None])
+@pytest.mark.parametrize("value", [0.5, {"advantage": 0.5}, {**msgspec.to_builtins(FACT), "members": "ab"}, None])
 def test_a_value_of_another_shape_is_refused(value: object) -> None:
     with pytest.raises(RecordError, match="is no Advantage"):
         advantages([note(value)])
+
+
+def test_what_the_rewards_room_writes_is_read() -> None:
+    written = GroupAdvantages(
+        group="g",
+        seat="solver",
+        values={"a": 0.5, "b": -0.5},
+        members=("a", "b", "c"),
+        baseline=0.5,
+        scheduled=8,
+        used=2,
+        estimator="mean_baseline",
+        rules="h",
+    )
+    read = advantages(written.annotations())
+    assert read["a"] == FACT
+    assert read["c"] == msgspec.structs.replace(FACT, advantage=None)
+    decided = {"a": Disposition(Fate.USED, "final_answer: score")}
+    assert dispositions(annotate(decided)) == decided

@@ -1,7 +1,7 @@
 """Rollouts that voted in their group's baseline and had no right to.
 
-A rollout may vote unless its disposition says no, it ended in ``error``, its scoring failed or it has no reward. The
-members of a baseline are read from the ``advantage`` annotations. A member that is not in the batch cannot be judged:
+A rollout may vote unless its disposition says no, it ended in ``error``, its scoring failed or it has no reward. Who
+made a baseline is read from the ``advantage`` annotations. A voter that is not in the batch cannot be judged:
 unless something is found anyway, the whole check then has no answer.
 """
 
@@ -18,7 +18,7 @@ class BaselineErrors:
 
     def __init__(self, findings: Findings, evidence: Evidence) -> None:
         self.findings, self.evidence = findings, evidence
-        self.baselines = {fact.members for fact in evidence.advantages.values()}
+        self.baselines = {tuple(fact.values) for fact in evidence.advantages.values()}
         self.voters = {member for members in self.baselines for member in members}
         self.seen = set[str]()
         self.wrong = set[str]()
@@ -38,6 +38,6 @@ class BaselineErrors:
         unseen = self.voters - self.seen
         measure = Measure.count(len(self.wrong), len(self.voters), baselines=len(self.baselines), unseen=len(unseen))
         if unseen and not self.wrong:
-            why = f"{len(unseen)} members of baselines are not in this batch: audit the whole run"
+            why = f"{len(unseen)} voters of baselines are not in this batch: audit the whole run"
             return Measure.none(why, **measure.details)
         return measure

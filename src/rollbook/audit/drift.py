@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rollbook.audit.measure import Findings, Measure, Reencoder
-from rollbook.trace.graph import ForkReason, Node
+from rollbook.trace.node import ForkReason, Node
 from rollbook.trace.runs import RunKind
 from rollbook.trace.trace import Trace
 

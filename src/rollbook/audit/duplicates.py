@@ -11,7 +11,7 @@ import hashlib
 import numpy as np
 
 from rollbook.audit.measure import Findings, Measure
-from rollbook.trace.graph import SAMPLED
+from rollbook.trace.node import SAMPLED
 from rollbook.trace.runs import RunKind
 from rollbook.trace.trace import Trace
 

@@ -3,7 +3,8 @@
 From the record alone: a tool message is a *result*. It breaks the rule where (1) no earlier message of its path holds
 the call that it names; (2) that call's status is not ``ok`` and the result is not an error observation with fault
 ``policy``; (3) the call is ``ok`` but its turn was cut (its last segment did not stop by itself), and the result is
-not such an observation either.
+not such an observation either. Where a redaction took the call or the result away, it cannot be told, and the result is
+counted as such.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections import Counter
 
 from rollbook.audit.measure import Findings, Measure
 from rollbook.trace.call import Finish
-from rollbook.trace.graph import ROOT
 from rollbook.trace.message import Fault, Message, ParseStatus, Role, ToolCall
+from rollbook.trace.node import ROOT, Mark
 from rollbook.trace.trace import Trace
 
 __all__ = ["ExecutedAfterFault"]
@@ -26,7 +27,7 @@ class ExecutedAfterFault:
 
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
-        self.results = 0
+        self.results = self.redacted = 0
         self.kinds = Counter[str](no_such_call=0, faulty_call=0, cut_turn=0)
 
     def see(self, trace: Trace) -> None:
@@ -36,8 +37,11 @@ class ExecutedAfterFault:
                 self._result(trace, node, message)
 
     def _result(self, trace: Trace, node: int, message: Message) -> None:
+        marks = trace.graph.marks
         turn, call = _answered(trace, node, message.call_id)
-        if call is None:
+        if marks.get(node) is Mark.REDACTED or (call is None and _redacted_above(trace, node)):
+            self.redacted += 1
+        elif call is None:
             self._found(trace, node, "no_such_call", f"answers call {message.call_id!a}, which its path does not hold")
         elif message.fault is Fault.POLICY:
             return
@@ -54,7 +58,7 @@ class ExecutedAfterFault:
         self.findings.add(trace, text, node=node)
 
     def finish(self) -> Measure:
-        return Measure.count(self.kinds.total(), self.results, **self.kinds)
+        return Measure.count(self.kinds.total(), self.results, **self.kinds, redacted=self.redacted)
 
 
 def _answered(trace: Trace, node: int, call_id: str | None) -> tuple[int, ToolCall | None]:
@@ -66,6 +70,12 @@ def _answered(trace: Trace, node: int, call_id: str | None) -> tuple[int, ToolCa
                 return above, call
         above = trace.graph.parent(above)
     return ROOT, None
+
+
+def _redacted_above(trace: Trace, node: int) -> bool:
+    return bool(trace.graph.marks) and any(
+        trace.graph.marks.get(above) is Mark.REDACTED for above in trace.graph.path(node).tolist()
+    )
 
 
 def _finish(trace: Trace, node: int) -> Finish | None:

@@ -15,25 +15,19 @@ import numpy.typing as npt
 
 from rollbook.audit.measure import Findings, Measure
 from rollbook.trace.checks import LOGPROB_SLACK
-from rollbook.trace.graph import LOGPROBS, RUNS, SAMPLED, TABLE_WIDTH, TOKENS, Node
+from rollbook.trace.node import LOGPROBS, RUNS, SAMPLED, TOKENS, Node
 from rollbook.trace.runs import RunKind
 from rollbook.trace.sample import logprobs_fit
 from rollbook.trace.trace import Trace
 
-__all__ = ["NO_TOKENS", "Aligned", "LogprobKinds", "LogprobsAbsent", "Rescored", "misalignments", "rows"]
+__all__ = ["NO_TOKENS", "Aligned", "LogprobKinds", "LogprobsAbsent", "Rescored", "misalignments", "sampled_position"]
 
 NO_TOKENS = "no trace of this batch holds sampled tokens"
 
 
-def rows(trace: Trace) -> npt.NDArray[np.int32]:
-    """How many rows each node has in each column: int32, shape (nodes, 9), placed as in the node table."""
-    table = trace.graph.table.view
-    return np.diff(table, axis=0, prepend=np.zeros((1, TABLE_WIDTH), table.dtype))
-
-
 def misalignments(trace: Trace) -> Iterator[tuple[int, int | None, str]]:
     """Each break as (node, token position or None, what)."""
-    counts = rows(trace)
+    counts = trace.graph.counts()
     logprobs, sampled = counts[:, LOGPROBS], counts[:, SAMPLED]
     for node in np.flatnonzero((logprobs != 0) & (logprobs != sampled)).tolist():
         yield node, None, f"{logprobs[node]} logprobs for {sampled[node]} sampled tokens"
@@ -75,13 +69,14 @@ def _broken_values(trace: Trace, counts: npt.NDArray[np.int32]) -> Iterator[tupl
     ends = graph.table.view[:, LOGPROBS]
     for place, node in zip(bad.tolist(), np.searchsorted(ends, bad, side="right").tolist(), strict=True):
         within = place - int(ends[node] - counts[node, LOGPROBS])
-        yield node, sampled_position(graph[node], within), f"logprob {values[place]!s} is not a finite number <= 0"
+        places = np.flatnonzero(np.repeat(graph[node].runs[:, 0] == RunKind.SAMPLED, graph[node].runs[:, 1]))
+        token = int(places[within]) if within < len(places) else None
+        yield node, token, f"logprob {values[place]!s} is not a finite number <= 0"
 
 
-def sampled_position(node: Node, nth: int) -> int | None:
-    """Where the nth sampled token stands among a node's ids; None where there is no such token."""
-    places = np.flatnonzero(np.repeat(node.runs[:, 0] == RunKind.SAMPLED, node.runs[:, 1]))
-    return int(places[nth]) if nth < len(places) else None
+def sampled_position(node: Node, nth: int) -> int:
+    """Where the nth sampled token stands among a node's ids."""
+    return int(np.flatnonzero(np.repeat(node.runs[:, 0] == RunKind.SAMPLED, node.runs[:, 1]))[nth])
 
 
 class Aligned:
@@ -114,7 +109,7 @@ class LogprobsAbsent:
         self.tokens = self.absent = 0
 
     def see(self, trace: Trace) -> None:
-        counts = rows(trace)
+        counts = trace.graph.counts()
         self.tokens += int(counts[:, SAMPLED].sum())
         for node in np.flatnonzero((counts[:, SAMPLED] > 0) & (counts[:, LOGPROBS] == 0)).tolist():
             self.absent += int(counts[node, SAMPLED])
@@ -133,7 +128,7 @@ class LogprobKinds:
         self.kinds: dict[str, int] = {}
 
     def see(self, trace: Trace) -> None:
-        counts = rows(trace)
+        counts = trace.graph.counts()
         for node in np.flatnonzero(counts[:, LOGPROBS] > 0).tolist():
             pairs = trace.graph[node].segments.tolist() or [(-1, int(counts[node, LOGPROBS]))]
             for index, size in pairs:

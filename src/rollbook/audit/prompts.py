@@ -2,16 +2,16 @@
 
 For each segment the prompt is everything on the path before it: the nodes up to the call's `after`, the scaffold in
 front of the segment, and the earlier segments of the same turn. A request that gave no node is left out, for its
-generation prompt is not stored.
+generation prompt is not stored, and so is one behind a redacted message, whose ids are gone.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from rollbook.audit.logprobs import rows, sampled_position
+from rollbook.audit.logprobs import sampled_position
 from rollbook.audit.measure import Findings, Measure
-from rollbook.trace.graph import ROOT, SEGMENTS, TOKENS
+from rollbook.trace.node import ROOT, SEGMENTS, TOKENS, Mark
 from rollbook.trace.trace import Trace
 
 __all__ = ["PromptTokens"]
@@ -22,17 +22,20 @@ class PromptTokens:
 
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
-        self.judged = self.unsaid = self.wrong = 0
+        self.judged = self.unsaid = self.wrong = self.redacted = 0
 
     def see(self, trace: Trace) -> None:
-        counts = rows(trace)
+        counts = trace.graph.counts()
         before = _tokens_before(trace, counts[:, TOKENS].tolist())
         for node in np.flatnonzero(counts[:, SEGMENTS]).tolist():
+            stored = before[node]
+            if stored is None:
+                self.redacted += 1
+                continue
             view, nth = trace.graph[node], 0
             for index, size in view.segments.tolist():
                 start = sampled_position(view, nth)
-                if start is not None:
-                    self._call(trace, node, index, start, before[node] + start)
+                self._call(trace, node, index, start, stored + start)
                 nth += size
 
     def _call(self, trace: Trace, node: int, index: int, token: int, stored: int) -> None:
@@ -53,15 +56,18 @@ class PromptTokens:
             self.findings.add(trace, "; ".join(problems), node=node, token=token)
 
     def finish(self) -> Measure:
+        details = {"calls_without_count": self.unsaid, "turns_behind_redaction": self.redacted}
         if not self.judged:
-            return Measure.none("no engine call reported its prompt tokens", calls_without_count=self.unsaid)
-        return Measure.count(self.wrong, self.judged, calls_without_count=self.unsaid)
+            return Measure.none("no engine call reported its prompt tokens", **details)
+        return Measure.count(self.wrong, self.judged, **details)
 
 
-def _tokens_before(trace: Trace, tokens: list[int]) -> list[int]:
-    """For each node, the tokens on its path before it."""
-    before: list[int] = []
+def _tokens_before(trace: Trace, tokens: list[int]) -> list[int | None]:
+    """For each node, the tokens on its path before it; None behind a redacted one."""
+    before: list[int | None] = []
     for node in range(len(tokens)):
         parent = trace.graph.parent(node)
-        before.append(0 if parent == ROOT else before[parent] + tokens[parent])
+        above = 0 if parent == ROOT else before[parent]
+        redacted = trace.graph.marks.get(parent) is Mark.REDACTED
+        before.append(None if above is None or redacted else above + (tokens[parent] if parent != ROOT else 0))
     return before

@@ -66,7 +66,7 @@ def _show_run(source: RunReader, *, as_json: bool) -> None:
             {
                 **msgspec.to_builtins(row),
                 "disposition": msgspec.to_builtins(fates.get(row.rollout)),
-                "advantage": advantage.value if (advantage := advantages.get(row.rollout)) else None,
+                "advantage": advantage.advantage if (advantage := advantages.get(row.rollout)) else None,
             }
             for row in summaries
         ]

@@ -45,7 +45,7 @@ def trace_document(trace: Trace, fate: Disposition | None, advantage: facts.Adva
         "edges": msgspec.to_builtins(trace.edges),
         "tail": msgspec.to_builtins(trace.tail),
         "disposition": msgspec.to_builtins(fate),
-        "advantage": advantage.value if advantage else None,
+        "advantage": advantage.advantage if advantage else None,
     }
 
 
@@ -100,7 +100,7 @@ class _Page:
         scoring = f" ({tail.scoring.status}{f': {tail.scoring.reason}' if tail.scoring.reason else ''})"
         self.line(f"reward {number(trace.reward)}{parts}{scoring}", indent=2)
         decided = f"{fate.fate} by '{fate.rule}'" if fate else "undecided"
-        self.line(f"disposition {decided}, advantage {number(advantage.value if advantage else None)}", indent=2)
+        self.line(f"disposition {decided}, advantage {number(advantage.advantage if advantage else None)}", indent=2)
         held = f"{len(trace.graph.tokens)} held, {trace.graph.sampled_count} sampled" if head.tokens else "absent"
         self.line(f"tokens {held}, {len(trace.policy_nodes)} turns, {len(trace.calls)} calls to the engine", indent=2)
         if tail.metrics:

@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from rollbook.errors import UsageError
 from rollbook.export.fields import check_sample
 from rollbook.export.files import replacing
@@ -61,7 +59,7 @@ def export(
         rules=EndingRules() if rules is None else rules,
         dispositions={**recorded_dispositions(facts), **(dispositions or {})},
         advantages={
-            **{rollout: fact.value for rollout, fact in recorded_advantages(facts).items()},
+            **{rollout: fact.advantage for rollout, fact in recorded_advantages(facts).items()},
             **(advantages or {}),
         },
         max_tokens=max_tokens,
@@ -79,22 +77,17 @@ def export(
 
 
 def by_rules(trace: Trace, rules: EndingRules) -> Disposition:
-    """What the ending rules make of a rollout on which nobody decided: a failed scoring and a missing ending give no
-    vote, and a retry is no longer possible."""
+    """What the ending rules make of a rollout on which nobody decided. No ending, a failed scoring and no reward give
+    no vote, and a retry is no longer possible."""
     if trace.ending is None:
         return Disposition(Fate.DROPPED, "no ending")
-    rule = rules.describe(trace.ending.reason)
-    match rules.rule(trace.ending.reason):
-        case Drop() | Retry():
-            return Disposition(Fate.DROPPED, rule)
-        case Mask():
-            return Disposition(Fate.MASKED, rule)
-        case _ if trace.tail.scoring.status is ScoringStatus.FAILED:
-            return Disposition(Fate.DROPPED, "scoring failed")
-        case Penalize():
-            return Disposition(Fate.PENALISED, rule)
-        case _:
-            return Disposition(Fate.USED, rule)
+    rule, row = rules.rule(trace.ending.reason), rules.describe(trace.ending.reason)
+    if isinstance(rule, Drop | Retry | Mask):
+        return Disposition(Fate.MASKED if isinstance(rule, Mask) else Fate.DROPPED, row)
+    if trace.reward is None:
+        failed = trace.tail.scoring.status is ScoringStatus.FAILED
+        return Disposition(Fate.DROPPED, "scoring failed" if failed else "no reward")
+    return Disposition(Fate.PENALISED if isinstance(rule, Penalize) else Fate.USED, row)
 
 
 def _beside(path: Path) -> Path:
@@ -150,7 +143,7 @@ class _Job:
 
     def _write(self, sample: Sample, writer: Writer) -> None:
         check_sample(sample)
-        if not _fits(sample):
+        if not sample.logprobs_fit:
             if not self.allow_unfit:
                 raise UsageError(_unfit(sample))
             self.unfit += 1
@@ -185,11 +178,6 @@ class _Job:
 
 def _why_none(built: SampleSet) -> str:
     return "+".join(sorted(built.ledger.lost)) if built.ledger.captured else "no_sampled_tokens"
-
-
-def _fits(sample: Sample) -> bool:
-    """True where each trained token has a logprob of the distribution that was sampled, and somebody says so."""
-    return sample.logprobs_fit and bool(sample.logprob_kinds) and not np.isnan(sample.logprobs[sample.loss_mask]).any()
 
 
 def _unfit(sample: Sample) -> str:

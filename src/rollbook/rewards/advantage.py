@@ -50,16 +50,15 @@ class GroupAdvantages(msgspec.Struct, frozen=True, kw_only=True):
         return GroupKey(self.group, self.seat)
 
     def annotations(self, step: int = 0) -> list[Annotation]:
-        """One annotation a member: its `trace.facts.Advantage` (None without a vote) beside all that is known of the
-        group."""
-        whole = msgspec.to_builtins(self)
+        """One annotation a member: ``advantage`` (None without a vote) beside all that is known of the group."""
+        whole = {**msgspec.to_builtins(self), "members": list(self.members)}  # as it reads back: JSON has no tuples
         return [
             Annotation(
                 producer=PRODUCER,
                 name="advantage",
                 rollout=rollout,
                 step=step,
-                value={"advantage": self.values.get(rollout), "voters": list(self.values), **whole},
+                value={"advantage": self.values.get(rollout), **whole},
             )
             for rollout in self.members
         ]

@@ -1,7 +1,8 @@
 """Policies by name: the engine and the renderer that fit each other, from one model.
 
 Engines are imported here and nowhere else, each when it is asked for, so a run needs only the extra of the engine that
-it uses. A template that has no place for tools gets the explicit tool prompt; any other keeps its own words.
+it uses. A template that has no place for tools gets the explicit tool prompt; any other keeps its own words. The ids
+of a script are of the tokenizer that lies beside it (``tokenizer.json``), or of the default model where none does.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Protocol, cast
 from rollbook.errors import ModelError, UsageError
 from rollbook.models import ModelFiles, ProgressCallback, default_cache, load_folder, load_model
 from rollbook.policy import LocalName, Policy, PolicyName, ScriptedName, load_script, parse_policy_name
+from rollbook.policy.names import DEFAULT_MODEL
 from rollbook.render import HERMES_EXAMPLES, ChatRenderer, RendererConfig
 from rollbook.rollout import LoadedPolicy
 
@@ -26,14 +28,14 @@ _EXTRA = ("aiohttp", "xllamacpp")
 def load_policy(name: str, *, cache: Path | None = None, progress: ProgressCallback | None = None) -> LoadedPolicy:
     """The policy called `name` with its renderer; not started yet.
 
-    `name`: ``local``, ``local:smollm2-135m``, ``local:PATH.gguf``, or ``scripted:FILE`` with the tokenizer of its ids
-    beside it. `cache`: where fetched models are kept; None: the user's cache folder. `progress`: told about downloads.
-    Raises `UsageError` with the remedy.
+    `name`: ``local``, ``local:smollm2-135m``, ``local:PATH.gguf`` or ``scripted:FILE``. `cache`: where fetched models
+    are kept; None: the user's cache folder. `progress`: told about downloads. Raises `UsageError` with the remedy.
     """
     parsed = parse_policy_name(name)
+    # a script that cannot be read is found out before a model is fetched for it
+    script = load_script(parsed.path) if isinstance(parsed, ScriptedName) else None
     files = _files(parsed, cache or default_cache(), progress)
-    policy = load_script(parsed.path) if isinstance(parsed, ScriptedName) else _embedded(parsed, files)
-    return LoadedPolicy(policy, renderer_for(files))
+    return LoadedPolicy(_embedded(parsed, files) if script is None else script, renderer_for(files))
 
 
 def load_renderer(name: str, *, cache: Path | None = None, progress: ProgressCallback | None = None) -> ChatRenderer:
@@ -56,15 +58,10 @@ def _files(name: PolicyName, cache: Path, progress: ProgressCallback | None) -> 
     match name:
         case LocalName(model):
             return load_model(model, cache, progress)
-        case ScriptedName(path):
-            if not path.is_file():
-                raise UsageError(f"the script {path} does not exist")
-            if not (path.parent / "tokenizer.json").is_file():
-                raise UsageError(
-                    f"{path} holds token ids, and nothing says of which tokenizer: put its tokenizer.json and "
-                    "tokenizer_config.json (with the chat template) beside the script"
-                )
+        case ScriptedName(path) if (path.parent / "tokenizer.json").exists():
             return load_folder(path.parent)
+        case ScriptedName():
+            return load_model(DEFAULT_MODEL, cache, progress)
         case _:
             raise UsageError(f"policy '{name}': this version runs 'local' and 'scripted' policies only")
 

@@ -197,7 +197,7 @@ class _Tally:
             reason=ending.reason if ending else None,
             fate=disposition.fate if disposition else None,
             reward=trace.reward,
-            advantage=advantage.value if advantage else None,
+            advantage=advantage.advantage if advantage else None,
         )
         self.members[GroupKey(head.group, head.agent.seat), head.task.id].append(row)
 

@@ -1,14 +1,13 @@
 """The annotations that more than one room understands, as typed values.
 
-Rules: who writes such an annotation builds its value here and who reads it gets it back here, so the two cannot
-disagree about its shape; a value of another shape is refused with the annotation's key, never skipped. Where several
-producers or steps say the same thing of a rollout, the highest step wins, then the one that came last.
+Rules: a value of another shape is refused with the annotation's key, never skipped. Where several producers or steps
+say the same thing of a rollout, the highest step wins, then the one that came last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -16,7 +15,7 @@ from rollbook.errors import RecordError
 from rollbook.trace.annotation import Annotation
 from rollbook.trace.ending import Disposition
 
-__all__ = ["ADVANTAGE", "DISPOSITION", "Advantage", "advantages", "dispositions", "plain"]
+__all__ = ["ADVANTAGE", "DISPOSITION", "Advantage", "advantages", "dispositions"]
 
 ADVANTAGE = "advantage"
 """Name of the annotation whose value is an `Advantage`."""
@@ -28,26 +27,26 @@ DISPOSITION = "disposition"
 class Advantage(msgspec.Struct, frozen=True, kw_only=True):
     """One rollout's advantage, and how its group computed it. It is computed once, when the group closes."""
 
-    value: float | None = msgspec.field(name="advantage")
+    advantage: float | None
     """None: the rollout has no vote."""
-    members: tuple[str, ...] = msgspec.field(name="voters")
-    """The rollouts whose rewards made the baseline."""
-    estimator: str
-    """How, e.g. ``mean`` or ``mean, spread``."""
-    rules: str
-    """Hash of the ending rules that were applied before."""
+    group: str
+    seat: str
+    values: dict[str, float]
+    """Advantage by rollout, of those whose rewards made the baseline."""
+    members: tuple[str, ...]
+    """Every rollout of the group, those without a vote included."""
+    baseline: float | None
+    """None where nobody votes."""
     scheduled: int
-    """Rollouts that the group was scheduled with."""
+    """Rollouts that were asked for."""
     used: int
     """Rollouts that voted."""
+    estimator: str
+    rules: str
+    """Hash of the ending rules that were applied before."""
 
 
 _Fact = TypeVar("_Fact", Advantage, Disposition)
-
-
-def plain(fact: Advantage | Disposition) -> Any:
-    """The value of the annotation that says `fact`."""
-    return msgspec.to_builtins(fact)
 
 
 def advantages(annotations: Iterable[Annotation]) -> dict[str, Advantage]:

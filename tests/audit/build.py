@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -36,7 +37,7 @@ from rollbook.trace import (
     make_runs,
 )
 from rollbook.trace.columns import Column
-from rollbook.trace.facts import ADVANTAGE, DISPOSITION, Advantage, plain
+from rollbook.trace.facts import ADVANTAGE, DISPOSITION, Advantage
 
 TOKENIZER = "tok"
 TOOL = ToolSpec(name="add", description="Adds.", parameters={"type": "object"})
@@ -160,13 +161,26 @@ def check(
     return audit_traces(traces, annotations=annotations, renderer=renderer, gate=gate)[name]
 
 
-def advantage(rollout: str, *members: str, scheduled: int = 2, used: int = 2, value: float | None = 0.0) -> Annotation:
-    fact = Advantage(value=value, members=members, estimator="mean", rules="r", scheduled=scheduled, used=used)
-    return Annotation(producer="advantages", name=ADVANTAGE, rollout=rollout, value=plain(fact))
+def advantage(rollout: str, *voters: str, scheduled: int = 2, values: Sequence[float] | None = None) -> Annotation:
+    """`values`: of the voters; None: one half, then minus one half each."""
+    given = [0.5, *[-0.5] * (len(voters) - 1)] if values is None else values
+    fact = Advantage(
+        advantage=dict(zip(voters, given, strict=True)).get(rollout),
+        group="g0",
+        seat="solver",
+        values=dict(zip(voters, given, strict=True)),
+        members=(*voters, "retried"),
+        baseline=0.5,
+        scheduled=scheduled,
+        used=len(voters),
+        estimator="mean_baseline",
+        rules="r",
+    )
+    return Annotation(producer="rewards", name=ADVANTAGE, rollout=rollout, value=msgspec.to_builtins(fact))
 
 
 def disposition(rollout: str, decided: Disposition) -> Annotation:
-    return Annotation(producer="rules", name=DISPOSITION, rollout=rollout, value=plain(decided))
+    return Annotation(producer="rules", name=DISPOSITION, rollout=rollout, value=msgspec.to_builtins(decided))
 
 
 def damage(column: Column, place: tuple[int, ...] | int, value: float) -> None:

@@ -1,8 +1,8 @@
 import pytest
-from audit_build import TOOL, Build, check, sound
 
 from rollbook.audit import Status
 from rollbook.trace import Trace
+from tests.audit.build import TOOL, Build, check, sound
 
 
 def given(rendered: bool | None, *, tokens: bool = True) -> Trace:

@@ -1,8 +1,8 @@
 import pytest
-from audit_build import Build, check, sound
 
 from rollbook.audit import Status
 from rollbook.trace import EndingKind, Reason
+from tests.audit.build import Build, check, sound
 
 
 @pytest.mark.parametrize("reason", Reason)
