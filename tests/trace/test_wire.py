@@ -337,3 +337,15 @@ def test_a_fork_by_drift_without_its_spellings_is_refused() -> None:
     text["nodes"][1]["fork"] = {"reason": "drift"}
     with pytest.raises(RecordError, match="both spellings"):
         damaged(trace, "text", msgspec.msgpack.encode(text))
+
+
+def test_an_unknown_field_of_a_call_is_refused() -> None:
+    with pytest.raises(RecordError, match="unknown field `added`"):
+        replaced(ended(small()), "calls", calls=[{**CALL, "added": 1}])
+
+
+def test_a_running_trace_that_lies_is_refused() -> None:
+    trace = small()
+    trace.calls.clear()
+    with pytest.raises(RecordError, match="names call 0; there are 0"):
+        decode_trace(encode_head(trace), [encode_part(trace)], None)
