@@ -1,0 +1,18 @@
+"""Messages to token ids and sampled ids back to messages (the rules stand in `rollbook.render.protocol`)."""
+
+from rollbook.render.chat import ChatRenderer, RendererConfig
+from rollbook.render.protocol import Parsed, RenderedMessage, Renderer, RendererInfo, Rendering, Turn
+from rollbook.render.toolprompt import HERMES_EXAMPLES, ToolPrompt
+
+__all__ = [
+    "HERMES_EXAMPLES",
+    "ChatRenderer",
+    "Parsed",
+    "RenderedMessage",
+    "Renderer",
+    "RendererConfig",
+    "RendererInfo",
+    "Rendering",
+    "ToolPrompt",
+    "Turn",
+]

@@ -46,6 +46,8 @@ class RenderedMessage:
     """int32, shape (tokens,)."""
     runs: npt.NDArray[np.int32]
     """int32, shape (runs, 2): (RunKind, count), covering `token_ids`."""
+    added: bool = False
+    """True for a message that was not given: the tool prompt's own system message or one of its worked examples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,7 @@ class Rendering:
     """What a batch of new messages adds, and the generation prompt behind it."""
 
     messages: tuple[RenderedMessage, ...]
-    """As given, but for the first system message, which holds the tool prompt where one is in use."""
+    """As given; where a tool prompt is in use, with its text in the system message and its examples behind that."""
     prompt_ids: npt.NDArray[np.int32]
     """The generation-prompt scaffold: int32, shape (tokens,). It belongs to the assistant node that follows."""
     inside_reasoning: bool

@@ -88,7 +88,7 @@ class Reason(StrEnum):
     SANDBOX_LOST = "sandbox_lost"
     """The sandbox's host failed, with evidence."""
     HARNESS = "harness"
-    """The program that drives the model failed."""
+    """The program that drives the model failed, or ran past the wall cap."""
     PEER = "peer"
     """Another seat of the episode failed and this one could not go on."""
     INTERRUPTED = "interrupted"
@@ -235,10 +235,18 @@ class Disposition(msgspec.Struct, frozen=True):
         return self.fate in (Fate.USED, Fate.PENALISED)
 
 
+NO_BUDGET = 2**31 - 1
+"""Retries without a bound of their own: after an interruption a person asks for each of them, by resuming."""
+
+
 def _default_rule(reason: Reason) -> Rule:
-    if reason is Reason.CANCELLED:
-        return Drop()
-    return Retry(2) if reason.kind is EndingKind.ERROR else Score()
+    match reason:
+        case Reason.CANCELLED:
+            return Drop()
+        case Reason.INTERRUPTED:
+            return Retry(NO_BUDGET)
+        case _:
+            return Retry(2) if reason.kind is EndingKind.ERROR else Score()
 
 
 class EndingRules(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ surrogatepass-UTF-8 bytes, and each such number as U+0100 (no byte reads as that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -29,9 +29,11 @@ __all__ = [
     "Cursor",
     "Sections",
     "check_version",
+    "decode_record",
     "decode_trace",
     "encode_head",
     "encode_part",
+    "encode_record",
     "encode_tail",
 ]
 
@@ -104,19 +106,19 @@ class _Wtf8(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wtf8: Any
 
 
-_Section = TypeVar("_Section", TraceHead, TraceTail, TextPart, CallPart)
+_Record = TypeVar("_Record")
 _encode = msgspec.msgpack.Encoder().encode
 _decode_tokens = msgspec.msgpack.Decoder(TokenPart).decode
 
 
 def encode_head(trace: Trace) -> bytes:
     """Section ``head``."""
-    return _encode_text(trace.head)
+    return encode_record(trace.head)
 
 
 def encode_tail(trace: Trace) -> bytes:
     """Section ``tail``."""
-    return _encode_text(trace.tail)
+    return encode_record(trace.tail)
 
 
 def encode_part(trace: Trace, since: Cursor = START) -> Sections:
@@ -130,9 +132,9 @@ def encode_part(trace: Trace, since: Cursor = START) -> Sections:
         edges=trace.edges[since.edges :],
     )
     return {
-        "text": _encode_text(text),
+        "text": encode_record(text),
         "tokens": _encode(_token_part(trace.graph, since.nodes)),
-        "calls": _encode_text(calls),
+        "calls": encode_record(calls),
     }
 
 
@@ -153,6 +155,22 @@ def decode_trace(
     else:
         trace.check()
     return trace
+
+
+def encode_record(value: msgspec.Struct | Sequence[msgspec.Struct]) -> bytes:
+    """A record that is stored beside traces (a summary, annotations), whatever text it holds.
+
+    Raises `RecordError` for what is not plain data.
+    """
+    try:
+        return _encode_text(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RecordError(f"cannot be stored as plain data: {error}") from error
+
+
+def decode_record(data: bytes, kind: type[_Record], name: str) -> _Record:
+    """The reverse of `encode_record`; raises `RecordError` where the data is damaged."""
+    return _decode_text(data, kind, name)
 
 
 def check_version(version: int, what: str) -> None:
@@ -206,7 +224,7 @@ def _token_part(graph: MessageGraph, first: int) -> TokenPart:
     return TokenPart(counts=memoryview(graph.counts(first).astype("<i4", copy=False).tobytes()), **arrays)
 
 
-def _encode_text(value: msgspec.Struct) -> bytes:
+def _encode_text(value: msgspec.Struct | Sequence[msgspec.Struct]) -> bytes:
     try:
         return _encode(value)
     except (UnicodeEncodeError, OverflowError):
@@ -214,7 +232,7 @@ def _encode_text(value: msgspec.Struct) -> bytes:
         return _encode(_Wtf8(_map_text(plain, to_wtf8=True)))
 
 
-def _decode_text(data: bytes, kind: type[_Section], name: str) -> _Section:
+def _decode_text(data: bytes, kind: type[_Record], name: str) -> _Record:
     try:
         if data.startswith(_WTF8_MARK):
             plain = _map_text(msgspec.msgpack.decode(data, type=_Wtf8).wtf8, to_wtf8=False)

@@ -1,0 +1,76 @@
+"""Messages in the form that chat templates read, with a tag of its own for the content of each.
+
+What a template would leave out in silence is an error here or in `increments`: a call that did not parse, and calls
+that the template has no place for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from rollbook.errors import ModelError
+from rollbook.render.toolprompt import ToolPrompt
+from rollbook.render.tracked import Tracked, message_tag, scaffold
+from rollbook.trace.message import Message, ParseStatus, Role, ToolCall
+from rollbook.trace.tools import ToolSpec
+
+__all__ = ["Chat", "TemplateMessage"]
+
+TemplateMessage = dict[str, Any]
+"""One entry of a template's ``messages``."""
+
+_ROLES = {role: scaffold(role.value) for role in Role}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Chat:
+    """How messages and tools are put to one template."""
+
+    tool_prompt: ToolPrompt | None
+    renders_calls: bool
+    """True where the template writes the ``tool_calls`` of an assistant message."""
+
+    def with_tools(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[Message, ...]:
+        """The start of a conversation, with the tool prompt in its system message where there are tools to tell
+        of."""
+        if self.tool_prompt is None or not tools:
+            return tuple(messages)
+        return self.tool_prompt.opening(messages, tools)
+
+    def entries(self, messages: Sequence[Message]) -> list[TemplateMessage]:
+        """Entries for the template; the content of message i is tagged ``message_tag(i)``."""
+        return [self._entry(message, message_tag(index)) for index, message in enumerate(messages)]
+
+    def _entry(self, message: Message, tag: str) -> TemplateMessage:
+        role, text = message.role, message.content
+        calls = [_checked(call) for call in message.tool_calls]
+        if role is Role.TOOL and self.tool_prompt is not None:
+            role, text = self.tool_prompt.result_role, self.tool_prompt.result_text(text)
+        if calls and self.tool_prompt is not None:
+            text = "\n".join([*([text] if text else []), *map(self.tool_prompt.call_text, calls)])
+            calls = []
+        if calls and not self.renders_calls:
+            raise ModelError("the chat template has no place for tool calls in given messages; pass a tool prompt")
+        entry: TemplateMessage = {"role": _ROLES[role], "content": Tracked(text, tag * len(text))}
+        if message.reasoning is not None:
+            entry["reasoning_content"] = message.reasoning
+        if calls:
+            entry["tool_calls"] = [call_entry(call.id, call.name, call.arguments) for call in calls]
+        if role is Role.TOOL:
+            entry |= {"tool_call_id": message.call_id, "name": message.name}
+        return entry
+
+
+def _checked(call: ToolCall) -> ToolCall:
+    if call.status is not ParseStatus.OK or call.name is None or call.arguments is None:
+        raise ModelError(
+            f"tool call {call.id!r} did not parse ({call.status}); give such a message as text, not as a call"
+        )
+    return call
+
+
+def call_entry(call_id: str | None, name: str | None, arguments: dict[str, Any] | None) -> dict[str, Any]:
+    """A tool call as templates read it (the OpenAI form)."""
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}

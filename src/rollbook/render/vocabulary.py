@@ -1,0 +1,104 @@
+"""The exact bytes behind each token id, and ids as text.
+
+Byte-level tokenizers spell a byte as one printable character; undoing that gives the bytes of a token without the
+losses of a decoder. Added tokens are their own spelling. Text for people shows bytes that are not UTF-8 as U+FFFD;
+the bytes stay available.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Tokenizer
+
+from rollbook.errors import ModelError
+
+__all__ = ["TokenText", "Vocabulary", "show_bytes"]
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """The byte that each character of a byte-level vocabulary stands for (GPT-2's table)."""
+    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in shown]
+    return {chr(byte): byte for byte in shown} | {chr(256 + place): byte for place, byte in enumerate(hidden)}
+
+
+_ALPHABET = _byte_alphabet()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenText:
+    """Ids as text, with the characters of each."""
+
+    text: str
+    """For people: incomplete characters are U+FFFD."""
+    ends: npt.NDArray[np.int32]
+    """int32, shape (tokens,): how many characters are complete after each token. A character that takes several
+    tokens belongs to the token that completes it, so a token's characters are ``text[ends[i - 1]:ends[i]]``,
+    perhaps none."""
+
+
+class Vocabulary(dict[int, bytes]):
+    """Bytes by token id, worked out at first use."""
+
+    def __init__(self, tokenizer: Tokenizer, parts: Mapping[str, Any], added: Mapping[int, str]) -> None:
+        super().__init__({token: _utf8(text) for token, text in added.items()})
+        if not _byte_level(parts.get("decoder")):
+            raise ModelError(
+                "the tokenizer is not byte-level (its decoder has no ByteLevel part); this kind is not supported"
+            )
+        self._tokenizer = tokenizer
+
+    def __missing__(self, token: int) -> bytes:
+        spelled = self._tokenizer.id_to_token(token) if token >= 0 else None
+        found = f"<unknown id {token}>".encode() if spelled is None else bytes(_spell(spelled))
+        self[token] = found
+        return found
+
+    def missing(self) -> frozenset[int]:
+        """Bytes that no token stands for alone; text that needs them cannot be encoded."""
+        return frozenset(byte for shown, byte in _ALPHABET.items() if self._tokenizer.token_to_id(shown) is None)
+
+    def join(self, token_ids: Iterable[int]) -> bytes:
+        """The bytes that the tokens spell."""
+        return b"".join(map(self.__getitem__, token_ids))
+
+    def show(self, token_ids: npt.NDArray[np.int32]) -> TokenText:
+        """Text and the characters of each token."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        texts = [decoder.decode(self[token]) for token in token_ids.tolist()]
+        ends = np.cumsum([len(text) for text in texts], dtype=np.int32)
+        tail = decoder.decode(b"", final=True)
+        if tail:
+            ends[-1] += len(tail)
+        return TokenText("".join(texts) + tail, ends)
+
+
+def show_bytes(data: bytes) -> str:
+    """Text for people: what is not UTF-8 becomes U+FFFD."""
+    return data.decode("utf-8", "replace")
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _spell(token: str) -> Iterator[int]:
+    for character in token:
+        byte = _ALPHABET.get(character)
+        yield from _utf8(character) if byte is None else (byte,)
+
+
+def _byte_level(decoder: Any) -> bool:
+    match decoder:
+        case {"type": "ByteLevel"}:
+            return True
+        case {"type": "Sequence"}:
+            return any(map(_byte_level, cast("dict[str, Any]", decoder)["decoders"]))
+        case _:
+            return False
