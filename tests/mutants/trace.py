@@ -537,7 +537,7 @@ ENDINGS = [
     Mutant(
         "endings: cancelled drops",
         "trace/ending.py",
-        "    if reason is Reason.CANCELLED:\n        return Drop()\n",
+        "        case Reason.CANCELLED:\n            return Drop()\n",
         "",
         f"{ENDING}::test_rules_that_nobody_changed[cancelled]",
     ),
