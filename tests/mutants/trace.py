@@ -500,6 +500,12 @@ WIRES = [
         "class Call(msgspec.Struct, frozen=True,",
         f"{WIRE}::test_an_unknown_field_of_a_call_is_refused",
     ),
+    wire(
+        "plain data only",
+        "except (TypeError, ValueError, RecursionError) as error:",
+        "except (ValueError, RecursionError) as error:",
+        "test_what_is_not_plain_data_is_refused_when_it_is_stored",
+    ),
 ]
 
 REDACTIONS = [
