@@ -154,6 +154,14 @@ def test_nothing_is_added_by_a_post_processor() -> None:
     assert made.encode_content("The answer is five").tolist() == MARKED.encode_content("The answer is five").tolist()
 
 
+def test_a_post_processor_that_trims_offsets_does_not_hide_content() -> None:
+    trim = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    made = Encoder(changed(parts={"post_processor": trim}))
+    (piece,) = made.encode(scaffold("The") + " " + scaffold("answer"), ())
+    assert made.vocabulary[piece.token_ids.tolist()[-1]] == b" answer"
+    assert expand_runs(piece.runs).tolist()[-1] == RunKind.CONTENT
+
+
 def test_control_tokens_inside_the_vocabulary_cannot_be_reached() -> None:
     """As in GGUF files: the names of control tokens stand in the model's own vocabulary."""
     parts = json.loads(tokenizer_json(marked=True))
