@@ -16,7 +16,7 @@ A ``UsageError`` reaches the terminal as one message without a traceback (exit c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 __all__ = [
@@ -65,7 +65,7 @@ class RecordError(RollbookError):
 
 
 @contextmanager
-def boundary(what: str, wrap: Callable[[str], RollbookError]) -> Iterator[None]:
+def boundary(what: str, wrap: Callable[[str], RollbookError]) -> Generator[None]:
     """Turn anything that escapes foreign code into one typed error, attributed to `what`.
 
     Errors of ours pass unchanged, as do cancellation and exit (they are not ``Exception``). This is the only place

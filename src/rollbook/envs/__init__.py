@@ -1,0 +1,37 @@
+"""Environments: the protocol, tools from typed async functions, the registry and the conformance check."""
+
+from rollbook.envs.check import EnvCheck, EnvFinding, check_env
+from rollbook.envs.convert import NotConvertible, ToolText, cut_text, to_text
+from rollbook.envs.foreign import ForeignError, call_foreign
+from rollbook.envs.outcome import ToolOutcome, ToolRefused, error_observation, failed
+from rollbook.envs.protocol import Environment, Rewards, StepResult
+from rollbook.envs.registry import Factory, factory, make, names, register
+from rollbook.envs.tool import Tool, tool
+from rollbook.envs.toolset import ToolSet
+
+__all__ = [
+    "EnvCheck",
+    "EnvFinding",
+    "Environment",
+    "Factory",
+    "ForeignError",
+    "NotConvertible",
+    "Rewards",
+    "StepResult",
+    "Tool",
+    "ToolOutcome",
+    "ToolRefused",
+    "ToolSet",
+    "ToolText",
+    "call_foreign",
+    "check_env",
+    "cut_text",
+    "error_observation",
+    "factory",
+    "failed",
+    "make",
+    "names",
+    "register",
+    "to_text",
+    "tool",
+]

@@ -1,0 +1,22 @@
+"""Rewards: scoring one trace, ending rules applied, and group advantages."""
+
+from rollbook.rewards.advantage import Advantages, GroupAdvantages, advantages
+from rollbook.rewards.dispositions import annotate, decide, dispositions, rules_hash, voting_reward
+from rollbook.rewards.estimators import Estimator, mean_baseline, mean_spread
+from rollbook.rewards.scoring import SCORE_SECONDS, score_trace
+
+__all__ = [
+    "SCORE_SECONDS",
+    "Advantages",
+    "Estimator",
+    "GroupAdvantages",
+    "advantages",
+    "annotate",
+    "decide",
+    "dispositions",
+    "mean_baseline",
+    "mean_spread",
+    "rules_hash",
+    "score_trace",
+    "voting_reward",
+]

@@ -1,0 +1,32 @@
+"""Rollouts: the agent loop, all limits, one rollout, groups."""
+
+from rollbook.rollout.group import EnvFactory, GroupPlan, group, rollout, run_member
+from rollbook.rollout.limiter import Limiter
+from rollbook.rollout.limits import Budget, Limits
+from rollbook.rollout.loaded import LoadedPolicy, derive_seed
+from rollbook.rollout.rollout import RolloutSettings, head_for, run_rollout
+from rollbook.rollout.session import Agent, Session, chat
+from rollbook.rollout.state import Stopped
+from rollbook.rollout.stopwatch import Part, Stopwatch
+
+__all__ = [
+    "Agent",
+    "Budget",
+    "EnvFactory",
+    "GroupPlan",
+    "Limiter",
+    "Limits",
+    "LoadedPolicy",
+    "Part",
+    "RolloutSettings",
+    "Session",
+    "Stopped",
+    "Stopwatch",
+    "chat",
+    "derive_seed",
+    "group",
+    "head_for",
+    "rollout",
+    "run_member",
+    "run_rollout",
+]

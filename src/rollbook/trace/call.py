@@ -1,8 +1,13 @@
-"""Calls: one request to the engine each, also the failed ones, with the whole sampling transform that produced their tokens."""
+"""Calls: one request to the engine each, also a failed one.
+
+Rules: the sampling is kept whole, with every field as it was sent, for only then can it be told whether the logprobs
+are of the distribution that the tokens were drawn from; what the engine did not report is None, never a default.
+"""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from math import inf, isfinite
 
 import msgspec
 
@@ -39,7 +44,7 @@ class Finish(StrEnum):
     """The request failed; no tokens count."""
 
 
-class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The whole sampling transform of a request. The defaults leave the model's distribution as it is."""
 
     temperature: float = 1.0
@@ -66,11 +71,13 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         checks = (
-            (0.0 <= self.temperature < float("inf"), "temperature must be a finite number >= 0"),
+            (0.0 <= self.temperature < inf, "temperature must be a finite number >= 0"),
             (0.0 < self.top_p <= 1.0, "top_p must be in (0, 1]"),
             (self.top_k >= 0, "top_k must be >= 0 (0 keeps everything)"),
             (0.0 <= self.min_p < 1.0, "min_p must be in [0, 1)"),
-            (self.repetition_penalty > 0.0, "repetition_penalty must be > 0"),
+            (0.0 < self.repetition_penalty < inf, "repetition_penalty must be a finite number > 0"),
+            (isfinite(self.presence_penalty), "presence_penalty must be finite"),
+            (isfinite(self.frequency_penalty), "frequency_penalty must be finite"),
             (self.max_tokens is None or self.max_tokens >= 1, "max_tokens must be >= 1 or None"),
         )
         for fine, problem in checks:
@@ -78,12 +85,34 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigError(f"Sampling: {problem}")
 
     @property
+    def transform(self) -> tuple[float | str | None, ...]:
+        """What shapes the distribution: all fields but seed, limit and stops."""
+        return (
+            self.temperature,
+            self.top_p,
+            self.top_k,
+            self.min_p,
+            self.repetition_penalty,
+            self.presence_penalty,
+            self.frequency_penalty,
+            self.grammar,
+        )
+
+    @property
     def changes_distribution(self) -> bool:
         """True where tokens are not drawn from the model's own softmax, so that raw logprobs are not theirs."""
-        return msgspec.structs.replace(self, seed=None, max_tokens=None, stop=(), stop_token_ids=()) != Sampling()
+        return self.transform != _NEUTRAL
+
+    @property
+    def truncates(self) -> bool:
+        """True where more than temperature changes the distribution."""
+        return self.transform[1:] != _NEUTRAL[1:]
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+_NEUTRAL = Sampling().transform
+
+
+class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """One request to the engine."""
 
     node: int | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from math import isfinite
 
 import msgspec
 
@@ -87,7 +88,7 @@ class Reason(StrEnum):
     SANDBOX_LOST = "sandbox_lost"
     """The sandbox's host failed, with evidence."""
     HARNESS = "harness"
-    """The program that drives the model failed."""
+    """The program that drives the model failed, or ran past the wall cap."""
     PEER = "peer"
     """Another seat of the episode failed and this one could not go on."""
     INTERRUPTED = "interrupted"
@@ -131,7 +132,7 @@ _KINDS: dict[Reason, EndingKind] = {
 }
 
 
-class Ending(msgspec.Struct, frozen=True):
+class Ending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Why the attempt stopped."""
 
     reason: Reason
@@ -187,12 +188,20 @@ class Penalize(msgspec.Struct, frozen=True, tag="penalize"):
     amount: float
     """Added to the reward; negative for a penalty."""
 
+    def __post_init__(self) -> None:
+        if not isfinite(self.amount):
+            raise ConfigError(f"Penalize: the amount must be finite, not {self.amount}")
+
 
 class Retry(msgspec.Struct, frozen=True, tag="retry"):
     """Run the task again as the next attempt, up to `times`, then drop."""
 
     times: int
     """How often this reason may be retried for one scheduled rollout."""
+
+    def __post_init__(self) -> None:
+        if self.times < 0:
+            raise ConfigError(f"Retry: times must be >= 0, not {self.times}")
 
 
 Rule = Score | Mask | Drop | Penalize | Retry
@@ -226,16 +235,23 @@ class Disposition(msgspec.Struct, frozen=True):
         return self.fate in (Fate.USED, Fate.PENALISED)
 
 
+NO_BUDGET = 2**31 - 1
+"""Retries without a bound of their own: after an interruption a person asks for each of them, by resuming."""
+
+
 def _default_rule(reason: Reason) -> Rule:
-    if reason is Reason.CANCELLED:
-        return Drop()
-    return Retry(2) if reason.kind is EndingKind.ERROR else Score()
+    match reason:
+        case Reason.CANCELLED:
+            return Drop()
+        case Reason.INTERRUPTED:
+            return Retry(NO_BUDGET)
+        case _:
+            return Retry(2) if reason.kind is EndingKind.ERROR else Score()
 
 
 class EndingRules(msgspec.Struct, frozen=True):
-    """One frozen table: reason -> rule. Rows that are not overridden follow design section 3:
-    outcomes and budget ends are scored, errors are retried twice and then dropped, ``cancelled`` is dropped.
-    """
+    """One frozen table: reason -> rule. Where no row is overridden, outcomes and budget ends are scored, errors are
+    retried twice and then dropped, and ``cancelled`` is dropped."""
 
     rows: dict[Reason, Rule] = {}
     """Overrides only."""

@@ -1,14 +1,14 @@
 """Messages: what a person reads of a turn. Token ids live beside them, in the graph.
 
-Identity of a message is what it says, not how it is spelled: two tool calls with the same arguments in another key order are
-the same message, two with other reasoning are not (`message_key`).
+Identity of a message is what it says, not how it is spelled: two tool calls with the same arguments in another key
+order are the same message, two with other reasoning are not (`message_key`).
 """
 
 from __future__ import annotations
 
 import hashlib
 from enum import StrEnum
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -79,7 +79,7 @@ class Fault(StrEnum):
     """Cannot be told."""
 
 
-class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ToolCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """One attempted tool call, also a bad one."""
 
     id: str
@@ -95,7 +95,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why the status is not `ok`, for the policy and for people."""
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """One message of a conversation. Text may hold any code point, lone surrogates included."""
 
     role: Role
@@ -119,8 +119,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def message_key(message: Message) -> bytes:
     """16 bytes that are equal exactly where two messages say the same: role, text, reasoning, calls, answered call.
 
-    Arguments are compared as JSON values with the order of keys ignored; a call that did not parse is compared by its raw
-    text. Ids of calls are left out, for harnesses invent them anew.
+    Arguments are compared as JSON values with the order of keys ignored; a call that did not parse is compared by
+    its raw text. Ids of calls are left out, for harnesses invent them anew.
     """
     calls = [
         [call.name, call.arguments] if call.arguments is not None else [call.name, call.raw, call.status]
@@ -131,14 +131,20 @@ def message_key(message: Message) -> bytes:
 
 
 def canonical_bytes(value: Any) -> bytes:
-    """MessagePack of `value` with sorted keys; text with lone surrogates is spelled in their three-byte form."""
+    """The same bytes for the same value: MessagePack with sorted keys, or Python's spelling where a lone surrogate or
+    a number beyond 64 bits has no place there."""
     try:
         return msgspec.msgpack.encode(value, order="sorted")
-    except UnicodeEncodeError:
+    except (UnicodeEncodeError, OverflowError):
         return repr(_sorted_keys(msgspec.to_builtins(value))).encode("utf-8", "surrogatepass")
 
 
 def _sorted_keys(value: Any) -> Any:
-    if isinstance(value, dict):
-        return [(key, _sorted_keys(value[key])) for key in sorted(value)]
-    return [_sorted_keys(item) for item in value] if isinstance(value, list | tuple) else value
+    match value:
+        case dict():
+            items = cast("dict[str, Any]", value)
+            return [(key, _sorted_keys(items[key])) for key in sorted(items)]
+        case list() | tuple():
+            return [_sorted_keys(item) for item in cast("list[Any]", value)]
+        case _:
+            return value

@@ -1,7 +1,8 @@
-"""Runs: what each token of a node is, as a run-length list of (kind, count). Masks are derived from runs and never stored.
+"""Runs: what each token of a node is, as a run-length list of (kind, count). Masks are derived from runs and never
+stored.
 
-A run list is int32 of shape (runs, 2); counts are positive. The same shape serves for policy versions (version, count) and
-segments (call, count) over the sampled tokens.
+A run list is int32 of shape (runs, 2); counts are positive. The same shape serves for policy versions (version,
+count) and segments (call, count) over the sampled tokens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""A task: what an agent is asked to do, as a typed, immutable row that crosses processes and files."""
+"""A task: what an agent is asked to do.
+
+Rule: a task is plain, immutable data, so it crosses processes and files unchanged, and the same id means the same task
+in every run.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from rollbook.trace.message import Message, Role
 __all__ = ["Task"]
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One row of an environment's data."""
 
     id: str

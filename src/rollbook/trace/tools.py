@@ -1,4 +1,7 @@
-"""What a tool looks like to the model: a name, a description and a JSON schema of its arguments."""
+"""What a tool looks like to the model.
+
+Rule: this is all that a trace keeps of a tool, so a stored trace needs no tool code to be read or rendered again.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import msgspec
 __all__ = ["ToolSpec"]
 
 
-class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
+class ToolSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A tool as it is offered to the model."""
 
     name: str

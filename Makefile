@@ -1,0 +1,43 @@
+# Everything a user or a developer runs. `make quickstart` needs Python 3.11 or newer and nothing else; so does `make test`.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --quiet
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: quickstart test lint bench mutants kill-storm clean
+
+$(VENV)/.local: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Rollbook needs Python 3.11 or newer; set PYTHON=...")'
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --editable '.[local]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.local
+	$(PIP) install --editable '.[local,parquet,dev]'
+	touch $@
+
+quickstart: $(VENV)/.local ## install, fetch a real small model once, run 8 tasks x 4 rollouts on it and show what came out
+	$(PY) tools/quickstart.py
+
+lint: $(VENV)/.dev ## formatting, lint, types, room contracts, sizes
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/lint-imports
+	$(PY) -m pytest -q -p no:cacheprovider tests/architecture
+	$(VENV)/bin/pyright
+
+test: lint ## everything that CI runs
+	$(PY) -m pytest -n 2 --dist loadfile tests
+
+bench: $(VENV)/.dev ## the cost of the layer beside a bare client, memcpy and plain decompression; a table and bench-out/bench.json
+	$(PY) -m bench
+
+mutants: $(VENV)/.dev ## take each check out in turn: a named test must turn red
+	$(PY) tools/mutants.py
+
+kill-storm: $(VENV)/.dev ## SIGKILL a run at 200 random moments
+	$(PY) tests/slow/kill_storm.py
+
+clean:
+	rm -rf $(VENV) build dist bench-out .pytest_cache .ruff_cache .hypothesis

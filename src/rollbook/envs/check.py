@@ -1,0 +1,131 @@
+"""`check_env`: proves what the rest of Rollbook takes for granted about an environment.
+
+The checks, in this order: tasks are given, the same seed gives the same, more begin with the fewer, ids are unique, a
+task survives JSON; tools have valid schemas and names of their own; `setup` gives a first observation, `score` bears a
+rollout that never got to reply, `cleanup` runs. Nothing is sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+
+import jsonschema
+import msgspec
+
+from rollbook.envs.foreign import ForeignError, call_foreign
+from rollbook.envs.protocol import Environment
+from rollbook.envs.toolset import ToolSet
+from rollbook.errors import RollbookError, boundary
+from rollbook.trace.ending import Ending, Reason
+from rollbook.trace.message import Role
+from rollbook.trace.task import Task
+from rollbook.trace.trace import Trace, TraceHead
+
+__all__ = ["EnvCheck", "EnvFinding", "check_env"]
+
+CALL_SECONDS = 60.0
+"""How long one call of the environment may take here."""
+
+
+class EnvCheck(StrEnum):
+    """What was checked."""
+
+    TASKS = "tasks"
+    """`tasks` gives as many as were asked for, with ids of their own, as plain JSON data."""
+    SEED = "seed"
+    """The same seed gives the same tasks."""
+    PREFIX = "prefix"
+    """More tasks begin with the fewer."""
+    TOOLS = "tools"
+    """Tools can be offered."""
+    SETUP = "setup"
+    """`setup` gives a first observation."""
+    SCORE = "score"
+    """`score` bears a rollout without a reply."""
+    CLEANUP = "cleanup"
+    """`cleanup` runs."""
+
+
+class EnvFinding(msgspec.Struct, frozen=True):
+    """One thing that is not as it must be."""
+
+    check: EnvCheck
+    problem: str
+
+
+async def check_env(make: Callable[[], Environment], count: int = 8, seed: int = 0) -> list[EnvFinding]:
+    """Check the environment that `make` makes (a class will do) on `count` tasks. No findings: it conforms."""
+    checker = _Checker(make)
+    tasks = checker.tasks(count, seed)
+    checker.tools()
+    if tasks:
+        await checker.life(tasks[0])
+    return checker.findings
+
+
+class _Checker:
+    def __init__(self, make: Callable[[], Environment]) -> None:
+        self.make = make
+        self.findings: list[EnvFinding] = []
+
+    def found(self, check: EnvCheck, problem: str) -> None:
+        self.findings.append(EnvFinding(check, problem))
+
+    @contextmanager
+    def guard(self, check: EnvCheck) -> Generator[None]:
+        try:
+            with boundary(check, ForeignError):
+                yield
+        except RollbookError as error:
+            self.found(check, str(error))
+
+    def tasks(self, count: int, seed: int) -> Sequence[Task]:
+        tasks: Sequence[Task] = ()
+        with self.guard(EnvCheck.TASKS):
+            tasks = list(self.make().tasks(count, seed))
+            self._rows(tasks, count)
+            again = list(self.make().tasks(count, seed))
+            if again != tasks:
+                self.found(EnvCheck.SEED, f"seed {seed} gave other tasks the second time")
+            fewer = list(self.make().tasks(max(1, count // 2), seed))
+            if fewer != again[: len(fewer)]:
+                self.found(EnvCheck.PREFIX, f"{count} tasks do not begin with the first {len(fewer)}")
+        return tasks
+
+    def _rows(self, tasks: Sequence[Task], count: int) -> None:
+        if len(tasks) != count:
+            self.found(EnvCheck.TASKS, f"{count} tasks were asked for, {len(tasks)} came")
+        ids = [task.id for task in tasks]
+        double = sorted({each for each in ids if ids.count(each) > 1})
+        if double:
+            self.found(EnvCheck.TASKS, f"ids are not unique: {', '.join(double[:3])}")
+        for task in tasks:
+            if msgspec.json.decode(msgspec.json.encode(task), type=Task) != task:
+                self.found(EnvCheck.TASKS, f"task {task.id} does not survive JSON; use lists, dicts, text and numbers")
+
+    def tools(self) -> None:
+        with self.guard(EnvCheck.TOOLS):
+            for spec in ToolSet.of(self.make()).specs:
+                jsonschema.Draft202012Validator.check_schema(spec.parameters)
+                if not spec.description:
+                    self.found(EnvCheck.TOOLS, f"tool {spec.name!r} has no docstring, so no description")
+
+    async def life(self, task: Task) -> None:
+        with self.guard(EnvCheck.SETUP):
+            environment = self.make()
+            try:
+                await self._act(environment, task)
+            finally:
+                with self.guard(EnvCheck.CLEANUP):
+                    await call_foreign(environment.cleanup(), CALL_SECONDS)
+
+    async def _act(self, environment: Environment, task: Task) -> None:
+        first = await call_foreign(environment.setup(task), CALL_SECONDS)
+        if not first or first[-1].role is Role.ASSISTANT:
+            self.found(EnvCheck.SETUP, "the first observation is empty, or ends with an assistant's message")
+        trace = Trace(TraceHead(rollout="check", group="check", task=task, policies=()))
+        trace.end(Ending(Reason.MAX_TOKENS, "before the first reply"))
+        with self.guard(EnvCheck.SCORE):
+            await call_foreign(environment.score(trace), CALL_SECONDS)

@@ -1,0 +1,163 @@
+"""Group advantages, computed once, when a group closes.
+
+Order: members come together by the scheduled group id and the seat, never by position; the ending rules decide who
+votes; only then any statistic is computed, over the voters alone. What was delivered stays: a group with a stored
+advantage is given back as it was, and members that came later get none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from types import FunctionType
+from typing import Any, cast
+
+import msgspec
+
+from rollbook.errors import RecordError
+from rollbook.rewards.dispositions import DEFAULT_RULES, PRODUCER, dispositions, rules_hash, voting_reward
+from rollbook.rewards.estimators import Estimator, estimate, mean_baseline, mean_spread
+from rollbook.trace.annotation import Annotation
+from rollbook.trace.ending import Disposition, EndingRules, Fate
+from rollbook.trace.episode import GroupKey, by_group
+from rollbook.trace.trace import Trace
+
+__all__ = ["Advantages", "GroupAdvantages", "advantages"]
+
+
+class GroupAdvantages(msgspec.Struct, frozen=True, kw_only=True):
+    """The advantages of one closed group. Each member's annotation keeps it whole."""
+
+    group: str
+    seat: str
+    values: dict[str, float]
+    """Advantage by rollout id, of the members that vote; nobody else has one."""
+    members: tuple[str, ...]
+    """Every rollout id that the group held when it closed, retried attempts included."""
+    baseline: float | None
+    """The mean of the voters' rewards, penalties included; None where nobody votes."""
+    scheduled: int
+    """How many rollouts were asked for."""
+    used: int
+    """How many vote."""
+    estimator: str
+    rules: str
+    """`rules_hash` of the ending rules."""
+
+    @property
+    def key(self) -> GroupKey:
+        """What was compared with each other."""
+        return GroupKey(self.group, self.seat)
+
+    def annotations(self, step: int = 0) -> list[Annotation]:
+        """One annotation a member: ``advantage`` (None without a vote) beside all that is known of the group."""
+        whole = {**msgspec.to_builtins(self), "members": list(self.members)}  # as it reads back: JSON has no tuples
+        return [
+            Annotation(
+                producer=PRODUCER,
+                name="advantage",
+                rollout=rollout,
+                step=step,
+                value={"advantage": self.values.get(rollout), **whole},
+            )
+            for rollout in self.members
+        ]
+
+
+class Advantages(msgspec.Struct, frozen=True):
+    """The advantages of several groups."""
+
+    groups: tuple[GroupAdvantages, ...]
+    """In the order in which the groups first appear."""
+    late: tuple[str, ...] = ()
+    """Rollouts that came after their group was delivered: no advantage."""
+
+    @property
+    def values(self) -> dict[str, float]:
+        """Advantage by rollout id, of all that vote."""
+        return {rollout: value for group in self.groups for rollout, value in group.values.items()}
+
+    def annotations(self, step: int = 0) -> list[Annotation]:
+        """The annotations of all groups, for a sink."""
+        return [annotation for group in self.groups for annotation in group.annotations(step)]
+
+
+def advantages(
+    traces: Iterable[Trace],
+    rules: EndingRules = DEFAULT_RULES,
+    *,
+    spread: bool = False,
+    estimator: Estimator | None = None,
+    scheduled: int | None = None,
+    delivered: Iterable[Annotation] = (),
+) -> Advantages:
+    """Advantages of all closed groups among `traces`, keyed by rollout id.
+
+    `spread`: divide by the group's sample standard deviation too. `estimator`: one of the user's own, instead of the
+    built-in ones. `scheduled`: rollouts asked for per group; None: as many as were not retried. `delivered`: stored
+    annotations; groups with an advantage among them are given back unchanged. Raises `RecordError` where two traces
+    of one rollout disagree, a trace still runs, or an estimator breaks its ids.
+    """
+    chosen = estimator if estimator is not None else (mean_spread if spread else mean_baseline)
+    kept = _unique(traces)
+    decided = dispositions(kept, rules)
+    done = _delivered(delivered)
+    groups: list[GroupAdvantages] = []
+    late: list[str] = []
+    for key, members in by_group(kept).items():
+        if key in done:
+            late += [trace.id for trace in members if trace.id not in done[key].members]
+            groups.append(done[key])
+        else:
+            groups.append(_close(key, members, decided, rules, chosen, scheduled))
+    return Advantages(tuple(groups), tuple(late))
+
+
+def _close(
+    key: GroupKey,
+    members: list[Trace],
+    decided: Mapping[str, Disposition],
+    rules: EndingRules,
+    estimator: Estimator,
+    scheduled: int | None,
+) -> GroupAdvantages:
+    votes = {trace.id: reward for trace in members if (reward := voting_reward(trace, rules)) is not None}
+    first_tries = sum(decided[trace.id].fate is not Fate.RETRIED for trace in members)
+    return GroupAdvantages(
+        group=key.group,
+        seat=key.seat,
+        values=estimate(estimator, votes),
+        members=tuple(trace.id for trace in members),
+        baseline=math.fsum(votes.values()) / len(votes) if votes else None,
+        scheduled=first_tries if scheduled is None else scheduled,
+        used=len(votes),
+        estimator=_name(estimator),
+        rules=rules_hash(rules),
+    )
+
+
+def _unique(traces: Iterable[Trace]) -> list[Trace]:
+    found: dict[str, Trace] = {}
+    for trace in traces:
+        first = found.setdefault(trace.id, trace)
+        if _facts(first) != _facts(trace):
+            raise RecordError(f"rollout {trace.id} came twice, with different group, ending or reward")
+    return list(found.values())
+
+
+def _facts(trace: Trace) -> tuple[object, ...]:
+    return trace.head.group, trace.head.agent.seat, trace.ending, trace.reward, trace.tail.scoring
+
+
+def _delivered(annotations: Iterable[Annotation]) -> dict[GroupKey, GroupAdvantages]:
+    done: dict[GroupKey, GroupAdvantages] = {}
+    for annotation in annotations:
+        if annotation.producer == PRODUCER and annotation.name == "advantage":
+            value = cast("dict[str, Any]", annotation.value)
+            group = msgspec.convert(value, GroupAdvantages)
+            done.setdefault(group.key, group)
+    return done
+
+
+def _name(estimator: Estimator) -> str:
+    return estimator.__qualname__ if isinstance(estimator, FunctionType) else type(estimator).__qualname__

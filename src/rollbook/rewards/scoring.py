@@ -1,0 +1,83 @@
+"""Scoring one ended trace with its environment's scorer.
+
+Rules: the ending is never touched. A scorer that raises, takes too long or returns what is not a finite number leaves
+the scoring status ``failed`` with its reason, and the rollout has no reward and no vote. ``True`` and ``False`` count
+as 1 and 0. A scorer that returns None says nothing, and the status stays ``pending``; where the environment gave step
+rewards, their sum is then the reward.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import cast
+
+import numpy as np
+
+from rollbook.envs.foreign import ForeignError, call_foreign, one_line
+from rollbook.envs.protocol import Environment, Rewards
+from rollbook.errors import RecordError, RollbookError
+from rollbook.trace.trace import Trace, TurnReward
+
+__all__ = ["SCORE_SECONDS", "score_trace"]
+
+SCORE_SECONDS = 120.0
+"""How long a scorer may take unless told otherwise."""
+
+
+async def score_trace(
+    env: Environment,
+    trace: Trace,
+    *,
+    turn_rewards: Sequence[TurnReward] = (),
+    seconds: float | None = SCORE_SECONDS,
+) -> None:
+    """Score `trace`, which has ended and is not sealed, and keep the result in it.
+
+    `turn_rewards`: the step rewards that tools and `step` gave. `seconds`: its time, None for no limit. Raises
+    `RecordError` for a trace that still runs or is sealed; a failing scorer raises nothing. Cancellation passes.
+    """
+    if trace.sealed or trace.ending is None:
+        raise RecordError(f"trace {trace.id} {'is sealed' if trace.sealed else 'has no ending'}; it cannot be scored")
+    try:
+        given = await call_foreign(_score(env, trace), seconds)
+        rewards = _rewards(given, turn_rewards)
+        if rewards is not None:
+            trace.score(rewards.total, rewards.parts, tuple(turn_rewards))
+            trace.update(metrics={**trace.tail.metrics, **rewards.metrics})
+    except RollbookError as error:
+        trace.score_failed(one_line(str(error)))
+
+
+async def _score(env: Environment, trace: Trace) -> object:
+    return await env.score(trace)
+
+
+def _rewards(given: object, turn_rewards: Sequence[TurnReward]) -> Rewards | None:
+    match given:
+        case None if not turn_rewards:
+            return None
+        case None:
+            return Rewards(math.fsum(each.value for each in turn_rewards))
+        case Rewards():
+            total = None if given.total is None else _number(given.total, "total")
+            return Rewards(total, _numbers(given.parts, "part"), _numbers(given.metrics, "metric"))
+        case _:
+            return Rewards(_number(given, "reward"))
+
+
+def _numbers(values: Mapping[str, object], what: str) -> dict[str, float]:
+    return {name: _number(value, f"{what} {name!r}") for name, value in values.items()}
+
+
+def _number(value: object, what: str) -> float:
+    if not isinstance(value, Real | np.bool_):
+        raise ForeignError(f"the scorer's {what} is no number but a {type(value).__name__}")
+    try:
+        number = float(cast("float", value))
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ForeignError(f"the scorer's {what} is not finite: {number}")
+    return number

@@ -1,0 +1,86 @@
+"""What follows a reply: its tool calls execute, or the environment answers it.
+
+Rules: only `ok` calls execute, side by side and at most so many at once; every other attempted call is answered by
+an error that the policy sees next, but for calls inside reasoning, which are only counted; answers keep the order
+of the calls. Where an answer ends the rollout it is recorded first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from rollbook.envs import ForeignError, ToolOutcome, call_foreign, error_observation, failed, to_text
+from rollbook.rollout.state import RolloutState
+from rollbook.rollout.stopwatch import Part
+from rollbook.rollout.turn import observe
+from rollbook.trace import Ending, Fault, Message, ParseStatus, Reason, Role, RolloutFailure, ToolCall
+
+__all__ = ["answer_calls", "answer_reply"]
+
+
+async def answer_calls(state: RolloutState, reply: Message) -> Sequence[Message]:
+    """Execute the reply's `ok` calls and answer every attempted one, in order."""
+    asked = [call for call in reply.tool_calls if call.status is not ParseStatus.INSIDE_REASONING]
+    good = [call for call in asked if call.status is ParseStatus.OK][: state.budget.limits.max_parallel_calls]
+    over = state.budget.spend_calls(len(good))
+    if over is not None:
+        state.stop(over)
+    with state.watch.span(Part.TOOL):
+        outcomes = await state.within_deadline(_execute(state, good))
+    for outcome in outcomes.values():
+        state.reward(outcome.reward)
+    messages = [outcomes[call.id].message if call.id in outcomes else _not_run(call, len(good)) for call in asked]
+    ending = next((outcome.ending for outcome in outcomes.values() if outcome.ending is not None), None)
+    if ending is not None:
+        observe(state, messages)
+        state.stop(ending)
+    return messages
+
+
+async def answer_reply(state: RolloutState, reply: Message) -> Sequence[Message]:
+    """Let the environment answer a reply that calls no tool; None from it makes the reply the final answer."""
+    with state.watch.span(Part.TOOL):
+        try:
+            result = await state.within_deadline(call_foreign(state.env.step(reply), None))
+        except ForeignError as error:
+            raise RolloutFailure(Reason.TOOL_SERVER, f"step: {error}") from error
+    if result is None:
+        state.stop(Ending(Reason.FINAL_ANSWER))
+    state.reward(result.reward)
+    text = to_text(result.observation).text
+    messages = (Message(role=Role.USER, content=text),)
+    if result.ending is not None:
+        if text:
+            observe(state, messages)
+        state.stop(result.ending)
+    return messages
+
+
+async def _execute(state: RolloutState, calls: Sequence[ToolCall]) -> dict[str, ToolOutcome]:
+    """Run calls side by side; the outcomes by call id, in the order of the calls."""
+    began = state.watch.elapsed
+    failures: list[RolloutFailure] = []
+    outcomes: dict[str, ToolOutcome] = {}
+
+    async def run(call: ToolCall) -> None:
+        try:
+            outcomes[call.id] = await state.tools.invoke(call)
+        except RolloutFailure as failure:
+            failures.append(failure)
+
+    async with asyncio.TaskGroup() as group:
+        for call in calls:
+            group.create_task(run(call))
+    if failures:
+        raise failures[0]
+    busy = sum(outcome.seconds for outcome in outcomes.values())
+    state.watch.overlapped += max(busy - (state.watch.elapsed - began), 0.0)
+    return {call.id: outcomes[call.id] for call in calls}
+
+
+def _not_run(call: ToolCall, limit: int) -> Message:
+    """The answer to a call that did not execute."""
+    if call.status is ParseStatus.OK:
+        return failed(call, f"not executed: only {limit} calls run at once; call it again", Fault.POLICY)
+    return error_observation(call)

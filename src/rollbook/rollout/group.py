@@ -1,0 +1,121 @@
+"""Groups: the rollouts of one scheduled task, their retries, and what becomes of them when the group closes.
+
+Each member is retried by the ending rules with its own budget per reason; a retried attempt stays in the record and
+has no vote. When the last member is done the advantages are computed, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rollbook.envs import Environment
+from rollbook.errors import RecordError
+from rollbook.rewards import annotate, decide
+from rollbook.rollout.limiter import Limiter
+from rollbook.rollout.loaded import LoadedPolicy, derive_seed
+from rollbook.rollout.rollout import RolloutSettings, head_for, run_rollout
+from rollbook.trace import Fate, MemorySink, Reason, Sink, Task, Trace
+
+__all__ = ["EnvFactory", "GroupPlan", "group", "rollout", "run_member"]
+
+EnvFactory = Callable[[], Environment]
+"""Makes the environment of one rollout; an `Environment` class is one."""
+
+BACKOFF = 0.2
+"""Seconds before the first retry of a member; doubles with each further one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlan:
+    """One scheduled group."""
+
+    id: str
+    task: Task
+    size: int
+    run: str = ""
+    config: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Resolved configuration, as plain data, for the record."""
+
+
+async def run_member(
+    make_env: EnvFactory,
+    plan: GroupPlan,
+    member: int,
+    loaded: LoadedPolicy,
+    settings: RolloutSettings,
+    *,
+    sink: Sink,
+    engine: Limiter,
+    earlier: Sequence[Trace] = (),
+) -> list[Trace]:
+    """Run one member until an attempt counts or its retries are used up; returns all attempts, `earlier` ones
+    first."""
+    attempts = list(earlier)
+    while True:
+        env, attempt = make_env(), len(attempts)
+        trace = await run_rollout(
+            env,
+            head_for(
+                env, plan.task, loaded, group=plan.id, member=member, attempt=attempt, run=plan.run, config=plan.config
+            ),
+            loaded,
+            settings,
+            seed=derive_seed(settings.sampling.seed or 0, plan.id, member, attempt),
+            sink=sink,
+            engine=engine,
+        )
+        disposition = decide(trace, settings.rules, earlier=[_reason(each) for each in attempts])
+        attempts.append(trace)
+        sink.annotate(annotate({trace.id: disposition}))
+        if disposition.fate is not Fate.RETRIED:
+            return attempts
+        await asyncio.sleep(BACKOFF * 2 ** (len(attempts) - 1 - len(earlier)))
+
+
+async def rollout(
+    make_env: EnvFactory,
+    task: Task,
+    loaded: LoadedPolicy,
+    *,
+    settings: RolloutSettings | None = None,
+    sink: Sink | None = None,
+) -> Trace:
+    """One agent's attempt at one task; returns its sealed trace. No retries."""
+    env, settings = make_env(), settings or RolloutSettings()
+    head = head_for(env, task, loaded, group=secrets.token_hex(4))
+    return await run_rollout(env, head, loaded, settings, seed=settings.sampling.seed or 0, sink=sink)
+
+
+async def group(
+    make_env: EnvFactory,
+    task: Task,
+    loaded: LoadedPolicy,
+    size: int,
+    *,
+    settings: RolloutSettings | None = None,
+    sink: Sink | None = None,
+    concurrency: int | None = None,
+) -> list[Trace]:
+    """`size` rollouts of one task, side by side; returns their traces, retried attempts included.
+
+    `settings.sampling.seed` decides all of them, each differently. Pass the traces to `advantages`.
+    """
+    settings, sink = settings or RolloutSettings(), MemorySink() if sink is None else sink
+    plan = GroupPlan(id=secrets.token_hex(4), task=task, size=size)
+    engine = Limiter("engine", concurrency)
+    async with asyncio.TaskGroup() as tasks:
+        members = [
+            tasks.create_task(run_member(make_env, plan, member, loaded, settings, sink=sink, engine=engine))
+            for member in range(size)
+        ]
+    return [trace for member in members for trace in member.result()]
+
+
+def _reason(trace: Trace) -> Reason:
+    if trace.ending is None:
+        raise RecordError(f"trace {trace.id} has no ending yet")
+    return trace.ending.reason

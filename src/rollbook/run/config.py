@@ -1,0 +1,59 @@
+"""What a run is asked to do, as one frozen value that is stored with it.
+
+A run that is resumed must be asked for the same; `differences` names what is not. How many rollouts run at once is
+not part of it: it changes nothing in the record.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from rollbook.errors import ConfigError
+from rollbook.rollout import Limits
+from rollbook.trace import EndingRules, Sampling
+
+__all__ = ["RunConfig", "differences"]
+
+
+class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One run: so many tasks of one environment, a group of rollouts for each."""
+
+    environment: str
+    """A registered name or ``package.module:Class``."""
+    options: dict[str, Any] = {}
+    """Passed to the environment."""
+    policy: str = "local"
+    """In the policy grammar."""
+    tasks: int = 8
+    group: int = 4
+    """Rollouts a task."""
+    seed: int = 0
+    """Tasks and every sampled token follow from it, as far as the engine is repeatable."""
+    limits: Limits = Limits()
+    sampling: Sampling = Sampling()
+    rules: EndingRules = EndingRules()
+    spread: bool = False
+    """Divide advantages by the group's spread."""
+
+    def __post_init__(self) -> None:
+        for name in ("tasks", "group"):
+            if msgspec.structs.asdict(self)[name] < 1:
+                raise ConfigError(f"a run needs at least one of '{name}'")
+
+    def plain(self) -> dict[str, Any]:
+        """The configuration as plain data, for the record."""
+        return msgspec.to_builtins(self)
+
+
+def differences(stored: dict[str, Any], asked: dict[str, Any], prefix: str = "") -> list[str]:
+    """Where two plain configurations differ, one line each: ``limits.max_turns: 16 -> 8``."""
+    found: list[str] = []
+    for key in sorted({*stored, *asked}):
+        old, new = stored.get(key), asked.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += differences(old, new, f"{prefix}{key}.")
+        elif old != new:
+            found.append(f"{prefix}{key}: {old!r} -> {new!r}")
+    return found

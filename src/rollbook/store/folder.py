@@ -1,0 +1,203 @@
+"""The run folder: its marker, its layout, and who may write into it.
+
+A folder is a run if it holds `run.json` of this format; that file is written first, atomically. A folder that exists
+and is something else is never written into. One process writes at a time: it holds a lock on the file `lock`, which
+the system frees when the process dies, so a stale lock cannot be.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
+
+import msgspec
+
+from rollbook.errors import NewerFormat, RunLocked, StoreError
+from rollbook.store.append import replace_file
+from rollbook.store.frame import FORMAT_VERSION
+
+__all__ = [
+    "FORMAT_NAME",
+    "Manifest",
+    "RunLock",
+    "annotation_files",
+    "annotation_path",
+    "create_folder",
+    "journal_files",
+    "make_parts",
+    "next_number",
+    "numbered_path",
+    "read_manifest",
+    "rollbook_version",
+    "segment_files",
+    "write_manifest",
+]
+
+FORMAT_NAME = "rollbook-run"
+_MANIFEST = "run.json"
+_LOCK = "lock"
+_PARTS = ("segments", "journal", "annotations")
+_NUMBERED = re.compile(r".+-(\d+)\.(?:seg|jnl)")
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What `run.json` holds."""
+
+    format: str = FORMAT_NAME
+    version: int = FORMAT_VERSION
+    created: float
+    """Unix seconds."""
+    rollbook: str
+    """Version of the package that created the run."""
+    config: dict[str, Any] = {}
+    """The run's configuration as plain JSON data."""
+
+
+def rollbook_version() -> str:
+    """The installed version of this package; ``unknown`` where it runs from a source tree."""
+    try:
+        return version("rollbook")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The marker of a run; raises `StoreError` saying what the folder is instead."""
+    path = folder / _MANIFEST
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        raise StoreError(f"{folder} {what}; give the folder of a run (it holds {_MANIFEST})")
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise StoreError(
+            f"{folder} is not a Rollbook run: {_MANIFEST} cannot be read ({error.strerror}). "
+            "Give the folder that was named when the run was started."
+        ) from error
+    try:
+        plain: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{path} is not valid JSON ({error}); restore it from a copy") from error
+    _check_manifest(plain, path)
+    try:
+        return msgspec.convert(plain, Manifest)
+    except msgspec.ValidationError as error:
+        raise StoreError(f"{path} is damaged: {error}; restore it from a copy") from error
+
+
+def _check_manifest(plain: Any, path: Path) -> None:
+    fields = cast("dict[str, Any]", plain) if isinstance(plain, dict) else {}
+    if fields.get("format") != FORMAT_NAME:
+        raise StoreError(f"{path} belongs to another tool (format {fields.get('format')!r}), not to a Rollbook run")
+    found = fields.get("version")
+    if isinstance(found, int) and found > FORMAT_VERSION:
+        raise NewerFormat(
+            f"{path} has format version {found}; this Rollbook reads versions up to {FORMAT_VERSION}. Upgrade Rollbook."
+        )
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write or replace `run.json` atomically. JSON escapes keep any text, lone surrogates included."""
+    plain = json.dumps(msgspec.to_builtins(manifest), indent=2)
+    replace_file(folder / _MANIFEST, plain.encode("ascii") + b"\n")
+
+
+def create_folder(folder: Path, config: Mapping[str, Any]) -> Manifest:
+    """Make a new run folder; raises `StoreError` where something else is there already."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        present = [entry.name for entry in folder.iterdir() if entry.name != f".{_MANIFEST}.tmp"]
+        if present:
+            is_run = _MANIFEST in present
+            remedy = "open it to continue it, or" if is_run else "It is not a Rollbook run and is left alone;"
+            raise StoreError(f"{folder} is not empty ({present[0]} ...). {remedy} choose a new folder")
+        manifest = Manifest(created=time.time(), rollbook=rollbook_version(), config=dict(config))
+        write_manifest(folder, manifest)
+        make_parts(folder)
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be made: {error.strerror}") from error
+    return manifest
+
+
+def make_parts(folder: Path) -> None:
+    """Make the subfolders that are not there."""
+    for part in _PARTS:
+        (folder / part).mkdir(exist_ok=True)
+
+
+def segment_files(folder: Path) -> list[Path]:
+    """All segments, oldest first."""
+    return sorted((folder / "segments").glob("*.seg"), key=_number_of)
+
+
+def journal_files(folder: Path) -> list[Path]:
+    """All generations of the journal, oldest first."""
+    return sorted((folder / "journal").glob("*.jnl"), key=_number_of)
+
+
+def annotation_files(folder: Path) -> list[Path]:
+    """All streams of annotations."""
+    return sorted((folder / "annotations").glob("*.ann"))
+
+
+def _number_of(path: Path) -> tuple[int, str]:
+    match = _NUMBERED.fullmatch(path.name)
+    return (int(match[1]) if match else -1), path.name
+
+
+def next_number(files: list[Path]) -> int:
+    """The number of the next file: one more than the newest."""
+    return 1 + max((_number_of(path)[0] for path in files), default=0)
+
+
+def numbered_path(folder: Path, part: str, writer: str, number: int, suffix: str) -> Path:
+    """`<part>/<writer>-<n>.<suffix>`."""
+    return folder / part / f"{writer}-{number:06d}.{suffix}"
+
+
+def annotation_path(folder: Path, producer: str) -> Path:
+    """The stream of one producer; odd characters of its name are percent-encoded."""
+    name = quote(producer, safe="", errors="surrogatepass").replace(".", "%2E")
+    if not 1 <= len(name) <= 200:
+        raise StoreError(f"'{producer[:40]}' cannot name a producer of annotations; use 1 to 200 plain characters")
+    return folder / "annotations" / f"{name}.ann"
+
+
+class RunLock:
+    """The right to write into a run, held until `release` or the death of the process."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / _LOCK
+        try:
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StoreError(f"{path} cannot be opened: {error.strerror}") from error
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(self._descriptor, 4096, 0).decode("utf-8", "replace").strip()
+            os.close(self._descriptor)
+            raise RunLocked(
+                f"{folder} is being written by another process ({holder or 'which just started'}). Wait for it, stop "
+                "it, or write into another folder; reading is possible meanwhile."
+            ) from error
+        except OSError as error:
+            os.close(self._descriptor)
+            raise StoreError(f"{path} cannot be locked on this file system: {error.strerror}") from error
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Give the right back."""
+        os.close(self._descriptor)

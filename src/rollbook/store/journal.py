@@ -1,0 +1,139 @@
+"""The journal: what running rollouts gained, turn by turn, until they are sealed.
+
+Rules: one file a process, the frames of all running rollouts interleaved; a step is durable when its frame is
+written, and costs what the turn added, never what came before. Once a trace stands sealed in a segment its frames
+here are dead. A file is a generation: at a size the next one begins, and a generation is deleted when no running
+rollout has a frame in it. Frames are not compressed, for they die young.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from rollbook.errors import StoreError
+from rollbook.store.append import AppendFile, StoreOptions
+from rollbook.store.folder import numbered_path
+from rollbook.store.frame import Codec, FrameKind, Packer, SectionId
+from rollbook.store.scan import FileKind
+from rollbook.store.segment import PART_SECTIONS, header_frame
+from rollbook.trace.node import Mark
+from rollbook.trace.trace import Trace, TraceTail
+from rollbook.trace.wire import Cursor, encode_head, encode_part, encode_record, encode_tail
+
+__all__ = ["Journal", "TurnHeader"]
+
+
+class TurnHeader(msgspec.Struct, frozen=True, array_like=True):
+    """Header of the frames `BEGIN` (section `HEAD` and what the trace held then) and `TURN` (what it gained since)."""
+
+    rollout: str
+    marks: list[tuple[int, Mark]] = []
+    """Marks that were set since the frame before, also on older nodes."""
+
+
+@dataclass(slots=True)
+class _Running:
+    """How much of one running trace is in the journal."""
+
+    tail: TraceTail
+    cursor: Cursor = field(default_factory=Cursor)
+    marks: int = 0
+    generations: set[Path] = field(default_factory=set[Path])
+
+
+class Journal:
+    """The journal of this process."""
+
+    __slots__ = ("_file", "_folder", "_next", "_options", "_packer", "_pins", "_running", "_settle", "_writer")
+
+    def __init__(
+        self,
+        folder: Path,
+        writer: str,
+        first: int,
+        options: StoreOptions,
+        packer: Packer,
+        settle: Callable[[], None],
+    ) -> None:
+        """`settle` is called before a generation is deleted: sealed traces must be as safe as their turns were."""
+        self._settle = settle
+        self._folder, self._writer, self._next = folder, writer, first
+        self._options, self._packer = options, packer
+        self._file: AppendFile | None = None
+        self._running: dict[str, _Running] = {}
+        self._pins: dict[Path, set[str]] = {}
+
+    def __contains__(self, rollout: str) -> bool:
+        return rollout in self._running
+
+    def begin(self, trace: Trace) -> None:
+        """Write the head of a rollout that starts, and what it holds already."""
+        running = _Running(tail=TraceTail())
+        self._write(running, trace, FrameKind.BEGIN, [(SectionId.HEAD, Codec.RAW, encode_head(trace))])
+        self._running[trace.id] = running
+
+    def turn(self, trace: Trace) -> None:
+        """Write what the trace gained since the last call; nothing where it gained nothing."""
+        running = self._running.get(trace.id)
+        if running is None:
+            raise StoreError(f"rollout {trace.id} was not begun in this run")
+        gained = Cursor.end_of(trace) != running.cursor or len(trace.graph.marks) != running.marks
+        if gained or trace.tail is not running.tail:
+            self._write(running, trace, FrameKind.TURN, [])
+
+    def _write(
+        self, running: _Running, trace: Trace, kind: FrameKind, sections: list[tuple[SectionId, Codec, bytes]]
+    ) -> None:
+        marks = trace.graph.marks
+        header = encode_record(TurnHeader(trace.id, list(islice(marks.items(), running.marks, None))))
+        sections += [(PART_SECTIONS[key], Codec.RAW, raw) for key, raw in encode_part(trace, running.cursor).items()]
+        if trace.tail is not running.tail:
+            sections.append((SectionId.TAIL, Codec.RAW, encode_tail(trace)))
+        file = self._open()
+        file.append(self._packer.pack(kind, header, sections))
+        running.generations.add(file.path)
+        self._pins[file.path].add(trace.id)
+        running.cursor, running.marks, running.tail = Cursor.end_of(trace), len(marks), trace.tail
+
+    def sealed(self, rollout: str) -> None:
+        """The trace stands in a segment; generations that nobody needs any more go."""
+        running = self._running.pop(rollout, None)
+        for path in running.generations if running else ():
+            self._pins[path].discard(rollout)
+            self._drop_if_dead(path)
+
+    def close(self) -> None:
+        """Close the open generation; it stays while a running rollout needs it."""
+        if self._file is not None:
+            path = self._file.path
+            self._file.close()
+            self._file = None
+            self._drop_if_dead(path)
+
+    def _open(self) -> AppendFile:
+        if self._file is not None and self._file.size >= self._options.journal_bytes:
+            self.close()
+        if self._file is None:
+            path = numbered_path(self._folder, "journal", self._writer, self._next, "jnl")
+            file = AppendFile(path, self._options, new=True)
+            try:
+                file.append(header_frame(self._packer, FileKind.JOURNAL, self._writer))
+            except StoreError:
+                file.close()
+                path.unlink()
+                raise
+            self._file, self._pins[path] = file, set()
+            self._next += 1
+        return self._file
+
+    def _drop_if_dead(self, path: Path) -> None:
+        if self._pins[path] or (self._file is not None and self._file.path == path):
+            return
+        self._settle()
+        del self._pins[path]
+        path.unlink(missing_ok=True)

@@ -1,0 +1,112 @@
+"""The reader of a run: a `TraceSource` on disk that needs no lock and may read while the run is written.
+
+Rules: only whole frames are seen; each call looks at what is there now. What cannot be read is skipped and told in
+`report`; a strict reader raises instead. (An unfinished tail alone does not raise: a writer may be at work there.)
+Asking for one trace always raises if that trace is damaged.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from rollbook.errors import NewerFormat, StoreError
+from rollbook.store.folder import Manifest, read_manifest, segment_files
+from rollbook.store.notes import read_annotations
+from rollbook.store.report import Damage, DamageReason, RecoveryReport
+from rollbook.store.segment import SegmentReader
+from rollbook.trace.annotation import Annotation, fold
+from rollbook.trace.summary import Summary
+from rollbook.trace.trace import Trace
+
+__all__ = ["RunReader"]
+
+
+class RunReader:
+    """Reads one run."""
+
+    def __init__(self, folder: str | os.PathLike[str], *, strict: bool = False) -> None:
+        """Raises `StoreError` where the folder is not a run, `NewerFormat` where it is too new."""
+        self.folder = Path(folder)
+        self.manifest: Manifest = read_manifest(self.folder)
+        self.report = RecoveryReport()
+        """What could not be read so far."""
+        self._strict = strict
+        self._segments: dict[Path, SegmentReader] = {}
+        self._owner: dict[str, SegmentReader] = {}
+
+    def __len__(self) -> int:
+        """How many sealed traces there are now."""
+        self._refresh()
+        return len(self._owner)
+
+    def __contains__(self, rollout: object) -> bool:
+        self._refresh()
+        return rollout in self._owner
+
+    def rollouts(self) -> list[str]:
+        """The ids of the sealed traces."""
+        self._refresh()
+        return list(self._owner)
+
+    def summaries(self) -> Iterator[Summary]:
+        """One row a sealed rollout, in the order of sealing, without reading any trace."""
+        self._refresh()
+        for segment in list(self._segments.values()):
+            rows = segment.summaries()
+            self._check()
+            yield from (row for row in rows if self._owner.get(row.rollout, segment) is segment)
+
+    def traces(self) -> Iterator[Trace]:
+        """All sealed traces, in the order of sealing."""
+        self._refresh()
+        for segment in list(self._segments.values()):
+            for found in segment.traces():
+                if isinstance(found, Damage):
+                    self._check()
+                elif self._owner.get(found.id, segment) is segment:
+                    yield found
+
+    def get(self, rollout: str) -> Trace:
+        """One trace by its rollout id; raises `KeyError`."""
+        if rollout not in self._owner:
+            self._refresh()
+        return self._owner[rollout].get(rollout)
+
+    def annotations(self) -> list[Annotation]:
+        """Later facts, the newest of each key."""
+        rows = read_annotations(self.folder, self.report)
+        self._check()
+        return fold(rows)
+
+    def _refresh(self) -> None:
+        for path in segment_files(self.folder):
+            segment = self._segments.get(path)
+            if segment is None:
+                name = path.relative_to(self.folder).as_posix()
+                segment = SegmentReader(path, name=name, report=self.report)
+            self._take(path, segment)
+        self._check()
+
+    def _take(self, path: Path, segment: SegmentReader) -> None:
+        if segment.sealed and path in self._segments:
+            return
+        try:
+            entries = segment.entries()
+        except NewerFormat:
+            raise
+        except StoreError as error:
+            size = path.stat().st_size
+            self.report.add(
+                Damage(file=segment.name, offset=0, bytes=size, reason=DamageReason.FOREIGN, detail=str(error))
+            )
+            return
+        self._segments[path] = segment
+        self._owner |= {entry.rollout: segment for entry in entries}
+
+    def _check(self) -> None:
+        if self._strict:
+            found = [each for each in self.report.damages if each.reason is not DamageReason.UNFINISHED]
+            if found:
+                raise StoreError(f"{self.folder} is damaged: {found[0]}")

@@ -1,0 +1,286 @@
+"""Segments: files of sealed traces.
+
+Rules: a segment only grows, one frame a trace; when it is sealed, a footer says where each trace stands, so that
+reading one trace does not read the others. A segment without a footer (still written, or its writer died) is read by
+the heads of its frames and gives the same.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import zstandard
+
+from rollbook.errors import NewerFormat, RecordError, StoreError
+from rollbook.store.append import AppendFile, StoreOptions
+from rollbook.store.folder import rollbook_version
+from rollbook.store.frame import Codec, DamagedFrame, Frame, FrameKind, Packer, SectionId
+from rollbook.store.report import Damage, DamageReason, RecoveryReport
+from rollbook.store.scan import FileHeader, FileKind, FrameFile, open_frames
+from rollbook.trace.summary import Summary, summarise
+from rollbook.trace.trace import Trace
+from rollbook.trace.wire import (
+    WIRE_VERSION,
+    decode_record,
+    decode_trace,
+    encode_head,
+    encode_part,
+    encode_record,
+    encode_tail,
+)
+
+__all__ = [
+    "PART_SECTIONS",
+    "Entry",
+    "SegmentReader",
+    "SegmentWriter",
+    "find_footer",
+    "footer_frame",
+    "header_frame",
+    "pack_trace",
+    "read_trace",
+]
+
+_TRAILER = struct.Struct("<4sIQ")
+_TRAILER_MAGIC = b"RBFT"
+PART_SECTIONS = {"text": SectionId.TEXT, "tokens": SectionId.TOKENS, "calls": SectionId.CALLS}
+"""Sections of `wire.encode_part` by the id under which they are stored."""
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """Where one sealed trace stands."""
+
+    rollout: str
+    offset: int
+    length: int
+
+
+def header_frame(packer: Packer, content: FileKind, writer: str) -> bytes:
+    """The first frame of each file."""
+    header = FileHeader(
+        content=content, wire=WIRE_VERSION, writer=writer, created=time.time(), rollbook=rollbook_version()
+    )
+    return packer.pack(FrameKind.FILE, encode_record(header))
+
+
+def pack_trace(packer: Packer, trace: Trace) -> tuple[bytes, bytes]:
+    """The frame of a whole trace, and the summary that is its header."""
+    summary = encode_record(summarise(trace))
+    part = encode_part(trace)
+    sections = [
+        (SectionId.HEAD, Codec.ZSTD, encode_head(trace)),
+        *((name, Codec.ZSTD, part[key]) for key, name in PART_SECTIONS.items()),
+        (SectionId.TAIL, Codec.ZSTD, encode_tail(trace)),
+    ]
+    return packer.pack(FrameKind.TRACE, summary, sections), summary
+
+
+def footer_frame(packer: Packer, offset: int, entries: list[Entry], summaries: list[bytes]) -> bytes:
+    """The last frame of a segment, to stand at `offset`."""
+    sections = [
+        (SectionId.INDEX, Codec.ZSTD, encode_record(entries)),
+        (SectionId.SUMMARIES, Codec.ZSTD, msgspec.msgpack.encode(summaries)),
+        (SectionId.TRAILER, Codec.RAW, _TRAILER.pack(_TRAILER_MAGIC, 0, offset)),
+    ]
+    return packer.pack(FrameKind.FOOTER, b"", sections)
+
+
+class SegmentWriter:
+    """One open segment."""
+
+    __slots__ = ("_entries", "_file", "_packer", "_summaries")
+
+    def __init__(self, path: Path, writer: str, options: StoreOptions, packer: Packer) -> None:
+        self._packer = packer
+        self._entries: list[Entry] = []
+        self._summaries: list[bytes] = []
+        self._file = AppendFile(path, options, new=True)
+        try:
+            self._file.append(header_frame(packer, FileKind.SEGMENT, writer))
+        except StoreError:
+            self._file.close()
+            path.unlink()
+            raise
+
+    @property
+    def size(self) -> int:
+        """Bytes written."""
+        return self._file.size
+
+    def append(self, trace: Trace) -> None:
+        """Write one trace that has its ending."""
+        frame, summary = pack_trace(self._packer, trace)
+        offset = self._file.append(frame)
+        self._entries.append(Entry(trace.id, offset, len(frame)))
+        self._summaries.append(summary)
+
+    def sync(self) -> None:
+        """Force everything to the disk."""
+        self._file.sync()
+
+    def seal(self) -> None:
+        """Write the footer; raises `StoreError`, and then the segment can be written further."""
+        self._file.append(footer_frame(self._packer, self.size, self._entries, self._summaries))
+
+    def close(self) -> None:
+        """Close the file as it is."""
+        self._file.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a reader has found out about a segment so far."""
+
+    inode: int
+    sealed: bool
+    end: int
+    """Behind the last frame that was looked at."""
+    places: dict[str, Entry]
+    """By rollout, oldest first."""
+    summaries: list[Summary] | None
+    """None for a sealed segment: they are read from its footer when they are asked for."""
+
+
+class SegmentReader:
+    """Reads one segment, also while it is written. Damage goes into `report`."""
+
+    __slots__ = ("_known", "name", "path", "report")
+
+    def __init__(self, path: Path, *, name: str | None = None, report: RecoveryReport | None = None) -> None:
+        self.path = path
+        self.name = name or str(path)
+        self.report = RecoveryReport() if report is None else report
+        self._known: _Known | None = None
+
+    @property
+    def sealed(self) -> bool:
+        """True where the segment has its footer, so that it will not grow."""
+        return self._known is not None and self._known.sealed
+
+    def entries(self) -> list[Entry]:
+        """Where the traces stand, oldest first."""
+        with open_frames(self.path, self.name) as file:
+            return list(self._look(file).places.values())
+
+    def summaries(self) -> list[Summary]:
+        """The summaries, oldest first, without reading any body."""
+        with open_frames(self.path, self.name) as file:
+            known = self._look(file)
+            if known.summaries is not None:
+                return known.summaries
+            footer = find_footer(file)
+            try:
+                if footer is None:
+                    raise DamagedFrame("the footer is gone")
+                rows = msgspec.msgpack.decode(file.section(footer, SectionId.SUMMARIES), type=list[bytes])
+                return [decode_record(row, Summary, "summary") for row in rows]
+            except (DamagedFrame, RecordError, msgspec.MsgspecError) as error:
+                at = footer.offset if footer else 0
+                self.report.add(file.damage(at, file.size - at, DamageReason.FOOTER, str(error)))
+                return self._scan(file, _Known(known.inode, True, 0, {}, [])).summaries or []
+
+    def get(self, rollout: str) -> Trace:
+        """One trace; raises `KeyError`, or `DamagedFrame` where it is not what was written."""
+        with open_frames(self.path, self.name) as file:
+            place = self._look(file).places[rollout]
+            return read_trace(file, file.frame_at(place.offset), rollout)
+
+    def traces(self) -> Iterator[Trace | Damage]:
+        """All traces, oldest first; one that cannot be read comes as its damage, which is also in the report."""
+        for entry in self.entries():
+            try:
+                yield self.get(entry.rollout)
+            except NewerFormat:
+                raise
+            except StoreError as error:
+                damage = Damage(
+                    file=self.name,
+                    offset=entry.offset,
+                    bytes=entry.length,
+                    reason=DamageReason.SECTION,
+                    detail=str(error),
+                )
+                self.report.add(damage)
+                yield damage
+
+    def _look(self, file: FrameFile) -> _Known:
+        inode = os.fstat(file.descriptor).st_ino
+        known = self._known
+        if known is None or known.inode != inode or known.end > file.size:
+            file.check(FileKind.SEGMENT)
+            known = _Known(inode, False, 0, {}, [])
+        if not known.sealed and known.end < file.size:
+            known = (self._read_footer(file, inode) if not known.end else None) or self._scan(file, known)
+        self._known = known
+        return known
+
+    def _read_footer(self, file: FrameFile, inode: int) -> _Known | None:
+        footer = find_footer(file)
+        if footer is None:
+            return None
+        try:
+            entries = decode_record(file.section(footer, SectionId.INDEX), list[Entry], "index")
+        except (DamagedFrame, RecordError) as error:
+            self.report.add(file.damage(footer.offset, footer.length, DamageReason.FOOTER, str(error)))
+            return None
+        return _Known(inode, True, footer.end, {entry.rollout: entry for entry in entries}, None)
+
+    def _scan(self, file: FrameFile, known: _Known) -> _Known:
+        places, summaries, sealed, end = dict(known.places), list(known.summaries or []), known.sealed, known.end
+        self.report.forget_unfinished(self.name)
+        for found in file.walk(end):
+            if isinstance(found, Damage):
+                self.report.add(found)
+                end += found.bytes if found.reason is DamageReason.FRAME else 0
+                continue
+            end = found.end
+            if found.kind == FrameKind.TRACE:
+                summary = self._summary(file, found)
+                if summary is not None:
+                    places[summary.rollout] = Entry(summary.rollout, found.offset, found.length)
+                    summaries.append(summary)
+            elif found.kind == FrameKind.FOOTER:
+                sealed = True
+                if not known.end:
+                    self.report.add(file.damage(found.offset, found.length, DamageReason.FOOTER, "its trailer"))
+        return _Known(known.inode, sealed, end, places, summaries)
+
+    def _summary(self, file: FrameFile, frame: Frame) -> Summary | None:
+        try:
+            return decode_record(frame.header, Summary, "summary")
+        except RecordError as error:
+            self.report.add(file.damage(frame.offset, frame.length, DamageReason.SECTION, str(error)))
+            return None
+
+
+def read_trace(file: FrameFile, frame: Frame, rollout: str) -> Trace:
+    """The trace of one frame; raises `DamagedFrame`."""
+    try:
+        raw = file.sections(frame)
+        part = {key: raw[name] for key, name in PART_SECTIONS.items()}
+        trace = decode_trace(raw[SectionId.HEAD], [part], raw[SectionId.TAIL])
+    except (RecordError, KeyError, zstandard.ZstdError) as error:
+        raise DamagedFrame(f"{file.name} at byte {frame.offset}: {error}") from error
+    if trace.id != rollout:
+        raise DamagedFrame(f"{file.name} at byte {frame.offset}: holds trace {trace.id}, not {rollout}")
+    return trace
+
+
+def find_footer(file: FrameFile) -> Frame | None:
+    """The footer of a sealed segment, or None where the file does not end in one."""
+    if file.size < _TRAILER.size:
+        return None
+    magic, _, offset = _TRAILER.unpack(os.pread(file.descriptor, _TRAILER.size, file.size - _TRAILER.size))
+    if magic != _TRAILER_MAGIC or offset >= file.size:
+        return None
+    try:
+        frame = file.frame_at(offset)
+    except DamagedFrame:
+        return None  # a scan of the heads follows, and reports what is damaged
+    return frame if frame.kind == FrameKind.FOOTER and frame.end == file.size else None

@@ -1,0 +1,344 @@
+"""Samples: what a trainer takes. Each trainable branch of a trace becomes one, and no sampled token is trained twice.
+
+Order of the rules: first the branches that cannot train go (rejected attempts, redacted nodes, over length; the
+whole trace where its seat is not trainable or its disposition has no vote); then the earliest surviving branch that
+holds a node owns it, and the node is context in the others; last, nodes of an untrainable policy or taken out of
+the loss stay as context. Every sampled token that is not trained is counted with its reason (`TokenLedger`), so
+captured = trained + lost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from rollbook.errors import RecordError
+from rollbook.trace.call import Call, LogprobKind, Sampling
+from rollbook.trace.ending import Disposition, Ending
+from rollbook.trace.message import Origin
+from rollbook.trace.node import (
+    LOGPROBS,
+    ORIGIN,
+    ORIGINS,
+    RUNS,
+    SAMPLED,
+    SEGMENTS,
+    TOKENS,
+    VERSIONS,
+    Branch,
+    Mark,
+)
+from rollbook.trace.runs import RunKind
+from rollbook.trace.trace import Trace
+
+__all__ = ["LossReason", "Sample", "SampleSet", "TokenLedger", "logprobs_fit", "samples"]
+
+_Scalar = TypeVar("_Scalar", np.int32, np.float32)
+_POLICY = ORIGINS.index(Origin.POLICY)
+
+
+class LossReason(StrEnum):
+    """Why a sampled token is not trained."""
+
+    UNTRAINABLE_SEAT = "untrainable_seat"
+    """The agent's seat does not train."""
+    UNTRAINABLE_POLICY = "untrainable_policy"
+    """Another policy, which does not train, sampled it."""
+    NO_VOTE = "no_vote"
+    """The rollout's disposition is dropped, masked or retried."""
+    REJECTED = "rejected"
+    """The attempt was thrown away and sampled again."""
+    REDACTED = "redacted"
+    """A node of its branch was redacted."""
+    OVER_LENGTH = "over_length"
+    """Its branch is longer than the trainer takes."""
+    DEMOTED = "demoted"
+    """Its turn was taken out of the loss."""
+
+
+@dataclass(slots=True)
+class TokenLedger:
+    """Where the sampled tokens of a trace went."""
+
+    captured: int = 0
+    """Sampled tokens that the trace holds."""
+    trained: int = 0
+    """Of these, in the loss of exactly one sample."""
+    lost: Counter[LossReason] = field(default_factory=Counter[LossReason])
+    """The others, by reason."""
+
+    def __iadd__(self, other: TokenLedger) -> TokenLedger:
+        self.captured += other.captured
+        self.trained += other.trained
+        self.lost += other.lost
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sample:
+    """One training token sequence. Arrays have full length: entry t is about token t."""
+
+    token_ids: npt.NDArray[np.int32]
+    """int32, shape (tokens,)."""
+    sampled: npt.NDArray[np.bool_]
+    """bool: the engine returned this token."""
+    loss_mask: npt.NDArray[np.bool_]
+    """bool: this token trains here."""
+    logprobs: npt.NDArray[np.float32]
+    """float32: behaviour logprob; NaN where the token was not sampled or the engine gave none."""
+    policy_version: npt.NDArray[np.int32]
+    """int32; -1 where not sampled or not known."""
+    turn_id: npt.NDArray[np.int32]
+    """int32: number of the turn within the trace; -1 where not sampled."""
+    prompt_len: int
+    """Index of the first sampled token."""
+    logprob_kinds: frozenset[LogprobKind]
+    """The kinds that occur among the trained tokens."""
+    samplings: tuple[Sampling, ...]
+    """One for each different transform that its trained tokens were sampled with, in the order of first use."""
+    logprobs_fit: bool
+    """True where every trained token has a logprob, of the distribution that it was sampled from by a known call."""
+    reward: float | None
+    reward_parts: dict[str, float]
+    turn_rewards: tuple[tuple[int, float], ...]
+    """(turn number, reward) of the turns that this sample owns."""
+    advantage: float | None
+    ending: Ending | None
+    truncated: bool
+    min_version: int | None
+    """Over the trained tokens; None where no version is known."""
+    max_version: int | None
+    run: str
+    group: str
+    episode: str
+    rollout: str
+    branch: int
+    is_last_branch: bool
+    """True for the branch that the rollout ended on."""
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class SampleSet:
+    """The samples of one trace and where its sampled tokens went."""
+
+    samples: tuple[Sample, ...]
+    ledger: TokenLedger
+    unbound_turn_rewards: tuple[int, ...] = ()
+    """Turns whose reward goes with no sample, for none trains them."""
+
+    def __iter__(self) -> Iterator[Sample]:
+        return iter(self.samples)
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+
+def logprobs_fit(call: Call) -> bool:
+    """True where the call's logprobs are of the distribution that its tokens were drawn from."""
+    match call.logprob_kind:
+        case LogprobKind.PROCESSED:
+            return True
+        case LogprobKind.RAW:
+            return not call.sampling.changes_distribution
+        case LogprobKind.TEMPERATURE:
+            return not call.sampling.truncates
+        case _:
+            return False
+
+
+def samples(
+    trace: Trace,
+    *,
+    disposition: Disposition | None = None,
+    advantage: float | None = None,
+    max_tokens: int | None = None,
+) -> SampleSet:
+    """The samples of one trace.
+
+    `disposition`: what became of the rollout; None means that no rules were applied, and it is used. `advantage` is
+    copied to each sample. `max_tokens`: branches longer than this do not train. Raises `RecordError` for a trace
+    without token ids.
+    """
+    if not trace.head.tokens:
+        raise RecordError(f"trace {trace.id} has no token ids (text-only engine); it cannot be trained from")
+    return _Builder(trace, disposition, advantage, max_tokens).build()
+
+
+class _Builder:
+    """The work of `samples`, with what all branches of a trace share computed once."""
+
+    def __init__(
+        self, trace: Trace, disposition: Disposition | None, advantage: float | None, max_tokens: int | None
+    ) -> None:
+        self.trace, self.graph = trace, trace.graph
+        self.disposition, self.advantage, self.max_tokens = disposition, advantage, max_tokens
+        self.counts = self.graph.counts()
+        self.sampled_counts = self.counts[:, SAMPLED]
+        is_turn = self.counts[:, ORIGIN] == _POLICY
+        self.turn_of = np.where(is_turn, np.cumsum(is_turn) - 1, -1).astype(np.int32)
+        self.node_loss = self._node_losses()
+
+    def build(self) -> SampleSet:
+        branches = self.graph.branches()
+        free = np.ones(len(self.graph), np.bool_)
+        lost_to: dict[LossReason, list[Branch]] = {}
+        built: list[Sample] = []
+        ledger = TokenLedger(captured=self.graph.sampled_count)
+        for branch in branches:
+            reason = self._branch_loss(branch)
+            if reason is not None:
+                lost_to.setdefault(reason, []).append(branch)
+                continue
+            owned = branch.nodes[free[branch.nodes] & (self.sampled_counts[branch.nodes] > 0)]
+            free[branch.nodes] = False
+            trained = self._count_owned(owned, ledger)
+            if len(trained):
+                built.append(self._sample(branch, trained, branch.leaf == len(self.graph) - 1))
+        for reason, lost_branches in lost_to.items():
+            for branch in lost_branches:
+                ledger.lost[reason] += int(self.sampled_counts[branch.nodes[free[branch.nodes]]].sum())
+                free[branch.nodes] = False
+        ledger.lost = +ledger.lost
+        bound = {turn for sample in built for turn, _ in sample.turn_rewards}
+        every = [int(self.turn_of[each.node]) for each in self.trace.tail.turn_rewards]
+        return SampleSet(tuple(built), ledger, tuple(turn for turn in every if turn not in bound))
+
+    def _node_losses(self) -> dict[int, LossReason]:
+        """Nodes that stay out of the loss on their own account."""
+        found = {node: LossReason.DEMOTED for node, mark in self.graph.marks.items() if mark is Mark.DEMOTED}
+        untrainable = {index for index, policy in enumerate(self.trace.head.policies) if not policy.trainable}
+        if untrainable:
+            for node in np.flatnonzero(self.sampled_counts).tolist():
+                calls: list[int] = self.graph[node].segments[:, 0].tolist()
+                if any(self.trace.calls[call].policy in untrainable for call in calls):
+                    found[node] = LossReason.UNTRAINABLE_POLICY
+        return found
+
+    def _branch_loss(self, branch: Branch) -> LossReason | None:
+        """Why the whole branch cannot train, or None."""
+        if not self.trace.head.agent.trainable:
+            return LossReason.UNTRAINABLE_SEAT
+        if self.disposition is not None and not self.disposition.votes:
+            return LossReason.NO_VOTE
+        if self.graph.marks:
+            marks = {self.graph.marks.get(node) for node in branch.nodes.tolist()}
+            if Mark.REDACTED in marks:
+                return LossReason.REDACTED
+            if Mark.REJECTED in marks:
+                return LossReason.REJECTED
+        if self.max_tokens is not None and int(self.counts[branch.nodes, TOKENS].sum()) > self.max_tokens:
+            return LossReason.OVER_LENGTH
+        return None
+
+    def _count_owned(self, owned: npt.NDArray[np.int32], ledger: TokenLedger) -> npt.NDArray[np.int32]:
+        """Enter the owned nodes into the ledger; returns those that train."""
+        if self.node_loss:
+            for node in owned.tolist():
+                if node in self.node_loss:
+                    ledger.lost[self.node_loss[node]] += int(self.sampled_counts[node])
+            owned = owned[[node not in self.node_loss for node in owned.tolist()]]
+        ledger.trained += int(self.sampled_counts[owned].sum())
+        return owned
+
+    def _sample(self, branch: Branch, trained: npt.NDArray[np.int32], is_last: bool) -> Sample:
+        graph, head, tail = self.graph, self.trace.head, self.trace.tail
+        stretches = graph.stretches(branch.leaf)
+        runs = graph.gather(graph.runs, RUNS, stretches)
+        run_sampled, run_counts = runs[:, 0] == RunKind.SAMPLED, runs[:, 1]
+        run_node = np.repeat(branch.nodes, self.counts[branch.nodes, RUNS])
+        trains = np.zeros(len(graph), np.bool_)
+        trains[trained] = True
+        sampled = np.repeat(run_sampled, run_counts)
+        version = self._versions(branch, stretches, sampled)
+        loss_mask = np.repeat(run_sampled & trains[run_node], run_counts)
+        calls = self._calls(branch, stretches, trains)
+        given = self.counts[trained][:, (LOGPROBS, SEGMENTS)]
+        known = version[loss_mask & (version >= 0)]
+        owned_turns = set(self.turn_of[trained].tolist())
+        rewards = [(int(self.turn_of[each.node]), each.value) for each in tail.turn_rewards]
+        return Sample(
+            token_ids=graph.path_ids(branch.leaf),
+            sampled=sampled,
+            loss_mask=loss_mask,
+            logprobs=self._logprobs(branch, stretches, sampled),
+            policy_version=version,
+            turn_id=np.repeat(np.where(run_sampled, self.turn_of[run_node], np.int32(-1)), run_counts),
+            prompt_len=int(run_counts[: int(run_sampled.argmax())].sum()),
+            logprob_kinds=frozenset(call.logprob_kind for call in calls if call.logprob_kind is not None),
+            samplings=_samplings(calls),
+            logprobs_fit=bool((given > 0).all()) and all(logprobs_fit(call) for call in calls),
+            reward=tail.reward,
+            reward_parts=tail.reward_parts,
+            turn_rewards=tuple(pair for pair in rewards if pair[0] in owned_turns),
+            advantage=self.advantage,
+            ending=tail.ending,
+            truncated=tail.ending is not None and tail.ending.truncated,
+            min_version=int(known.min()) if len(known) else None,
+            max_version=int(known.max()) if len(known) else None,
+            run=head.run,
+            group=head.group,
+            episode=head.episode,
+            rollout=head.rollout,
+            branch=branch.index,
+            is_last_branch=is_last,
+        )
+
+    def _calls(self, branch: Branch, stretches: Sequence[tuple[int, int]], trains: npt.NDArray[np.bool_]) -> list[Call]:
+        """The calls that gave the trained tokens: the first of each transform and logprob kind, oldest first."""
+        indices = self.graph.gather(self.graph.segments, SEGMENTS, stretches)[:, 0]
+        gave = np.repeat(branch.nodes, self.counts[branch.nodes, SEGMENTS])
+        found: dict[tuple[object, ...], Call] = {}
+        named: list[int] = indices[trains[gave]].tolist()
+        for index in named:
+            call = self.trace.calls[index]
+            found.setdefault((call.logprob_kind, *call.sampling.transform), call)
+        return list(found.values())
+
+    def _logprobs(
+        self, branch: Branch, stretches: Sequence[tuple[int, int]], sampled: npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.float32]:
+        given = self.graph.gather(self.graph.logprobs, LOGPROBS, stretches)
+        return _spread(
+            given, self.counts[branch.nodes, LOGPROBS] > 0, self.sampled_counts[branch.nodes], sampled, np.nan
+        )
+
+    def _versions(
+        self, branch: Branch, stretches: Sequence[tuple[int, int]], sampled: npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.int32]:
+        spans = self.graph.gather(self.graph.versions, VERSIONS, stretches)
+        given = np.repeat(spans[:, 0], spans[:, 1])
+        return _spread(given, self.counts[branch.nodes, VERSIONS] > 0, self.sampled_counts[branch.nodes], sampled, -1)
+
+
+def _spread(
+    given: npt.NDArray[_Scalar],
+    node_has: npt.NDArray[np.bool_],
+    node_sampled: npt.NDArray[np.int32],
+    sampled: npt.NDArray[np.bool_],
+    absent: float,
+) -> npt.NDArray[_Scalar]:
+    """Values of the sampled tokens on the whole sequence; `absent` elsewhere and where a node has none."""
+    full = np.full(len(sampled), absent, given.dtype)
+    if len(given) == int(node_sampled.sum()):
+        full[sampled] = given
+    elif len(given):
+        places = np.flatnonzero(sampled)
+        full[places[np.repeat(node_has, node_sampled)]] = given
+    return full
+
+
+def _samplings(calls: Sequence[Call]) -> tuple[Sampling, ...]:
+    """The first sampling of each transform, in the order of first use."""
+    found: dict[object, Sampling] = {}
+    for call in calls:
+        found.setdefault(call.sampling.transform, call.sampling)
+    return tuple(found.values())

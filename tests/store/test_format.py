@@ -1,0 +1,94 @@
+"""The stand-alone reader in docs, which imports nothing of ours, gives the same samples bit for bit."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+
+from rollbook.store import RunReader, RunWriter
+from rollbook.trace import Agent, Mark, PolicyRecord, Trace
+from tests.store.made import TEXTS, add_turn, finish, new_trace, sample_bits, whole_trace
+
+SCRIPT = Path(__file__).parents[2] / "docs" / "read_segment.py"
+ARRAYS = ("token_ids", "sampled", "loss_mask", "logprobs", "policy_version", "turn_id")
+
+
+def load_script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("read_segment", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def various_traces() -> list[Trace]:
+    traces = [whole_trace(f"r{seed}", seed, turns=4) for seed in range(7)]
+    demoted = new_trace("demoted", 1)
+    add_turn(demoted, 1)
+    demoted.graph.mark(1, Mark.DEMOTED)
+    add_turn(demoted, 1)
+    judge = new_trace("judge", 2, agent=Agent(name="j", trainable=False))
+    add_turn(judge, 2)
+    frozen = new_trace("frozen", 2, policies=(PolicyRecord(name="f", trainable=False),))
+    add_turn(frozen, 2)
+    return [*traces, *map(finish, (demoted, judge, frozen)), whole_trace("lone \ud800", 2)]
+
+
+def test_same_samples(tmp_path: Path) -> None:
+    script = load_script()
+    traces = various_traces()
+    with RunWriter.create(tmp_path / "run") as writer:
+        for trace in traces:
+            writer.seal(trace)
+    (segment,) = (tmp_path / "run" / "segments").iterdir()
+    rows: list[dict[str, Any]] = list(script.read_segment(str(segment)))
+    reader = RunReader(tmp_path / "run")
+    assert [row["summary"]["rollout"] for row in rows] == [trace.id for trace in traces]
+    for trace, row in zip(traces, rows, strict=True):
+        found = [tuple(sample[name].tobytes() for name in ARRAYS) for sample in script.samples(row)]
+        assert found == sample_bits(reader.get(trace.id)) == sample_bits(trace)
+    assert any(not sample_bits(trace) for trace in traces)
+
+
+def test_same_text(tmp_path: Path) -> None:
+    script = load_script()
+    trace = whole_trace("r", 2, turns=8)
+    with RunWriter.create(tmp_path / "run") as writer:
+        writer.seal(trace)
+    (segment,) = (tmp_path / "run" / "segments").iterdir()
+    (row,) = script.read_segment(str(segment))
+    texts = [node["message"].get("content", "") for node in row["text"]["nodes"]]
+    assert texts == [message.content for message in trace.graph.messages]
+    assert TEXTS[2] in texts
+    assert row["head"]["task"]["data"] == msgspec.to_builtins(trace.head.task.data)
+
+
+def test_damage_stops_it(tmp_path: Path) -> None:
+    script = load_script()
+    with RunWriter.create(tmp_path / "run") as writer:
+        writer.seal(whole_trace("r"))
+    (segment,) = (tmp_path / "run" / "segments").iterdir()
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 4
+    segment.write_bytes(data)
+    with pytest.raises(SystemExit, match="damaged"):
+        list(script.read_segment(str(segment)))
+
+
+def test_it_stands_alone() -> None:
+    source = SCRIPT.read_text()
+    imported = {
+        name.name.split(".")[0]
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Import)
+        for name in node.names
+    } | {str(node.module).split(".")[0] for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)}
+    assert imported <= {"struct", "sys", "zlib", "collections", "pathlib", "typing", "msgspec", "numpy", "zstandard"}
+    assert len(source.splitlines()) <= 200
