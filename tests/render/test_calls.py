@@ -12,12 +12,12 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from render_families import ADD
 
 from rollbook.errors import ConfigError
 from rollbook.render.calls import MAX_ERROR, CallReader, read_json
 from rollbook.trace.message import ParseStatus, ToolCall
 from rollbook.trace.tools import ToolSpec
+from tests.render.families import ADD
 
 READER = CallReader()
 FREE = ToolSpec(name="free", description="", parameters={"type": "object"})

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from render_families import CONTROL, MARKERS, encoder, tokenizer_json
 
 from rollbook.errors import ModelError
 from rollbook.render.encode import Encoder
 from rollbook.render.tracked import SCAFFOLD, Tracked, concat, scaffold, tags_of
 from rollbook.trace.runs import RunKind, expand_runs
+from tests.render.families import CONTROL, MARKERS, encoder, tokenizer_json
 
 MARKED = encoder(marked=True)
 spelled = st.sampled_from(

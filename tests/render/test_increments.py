@@ -7,7 +7,6 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from render_families import template
 
 from rollbook.errors import ModelError
 from rollbook.render.conversation import Chat
@@ -15,6 +14,7 @@ from rollbook.render.increments import Increments, Text, common_prefix
 from rollbook.render.template import ChatTemplate
 from rollbook.render.tracked import SCAFFOLD, concat, scaffold, tags_of
 from rollbook.trace.message import Message, Role
+from tests.render.families import template
 
 CHAT = Chat(None, renders_calls=True)
 QWEN = Increments(ChatTemplate(template("qwen3")), ("<|im_end|>",))
