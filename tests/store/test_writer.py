@@ -176,3 +176,15 @@ def test_what_is_not_plain_data_is_refused_whole(tmp_path: Path) -> None:
         with pytest.raises(RecordError, match="plain data"):
             writer.begin(new_trace("r", config={"x": object()}))
         writer.begin(new_trace("r"))
+
+
+def test_a_closed_writer_writes_nothing(tmp_path: Path) -> None:
+    writer = RunWriter.create(tmp_path / "run")
+    trace = new_trace("r")
+    writer.begin(trace)
+    writer.close()
+    writer.close()
+    for refused in (writer.begin, writer.turn, writer.seal):
+        with pytest.raises(StoreError, match="is closed"):
+            refused(trace)
+    RunWriter.open(tmp_path / "run").close()
