@@ -1,6 +1,6 @@
 """A run: all groups of a configuration, several rollouts at once, into one folder.
 
-Rules: every member of every group ends with exactly one attempt that is not retried; finished members are never run
+Rules: every member of every group ends with exactly one attempt that is not retried; what was finished is never run
 again on resume; what was in flight when a run died is sealed as `error/interrupted` and runs again as the next
 attempt; a group's advantages are computed once, when its last member is done.
 """
@@ -10,24 +10,25 @@ from __future__ import annotations
 import asyncio
 import functools
 import secrets
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 
 from rollbook import envs
 from rollbook.errors import ConfigError
-from rollbook.rewards import advantages, delivered
-from rollbook.rollout import GroupPlan, Limiter, LoadedPolicy, RolloutSettings, run_member
+from rollbook.rewards import advantages, annotate, decide
+from rollbook.rollout import EnvFactory, GroupPlan, Limiter, LoadedPolicy, RolloutSettings, run_member
 from rollbook.run.config import RunConfig, differences
 from rollbook.run.policies import load_policy
 from rollbook.store import RecoveryReport, RunReader, RunWriter
-from rollbook.trace import Sampling, Trace
+from rollbook.store.folder import write_manifest
+from rollbook.trace import Fate, Trace
 
-__all__ = ["Progress", "RunOutcome", "run"]
+__all__ = ["CONCURRENCY", "Progress", "RunOutcome", "run"]
 
 CONCURRENCY = 8
 """Rollouts in flight at once, unless told otherwise."""
@@ -62,7 +63,9 @@ class RunOutcome:
     folder: Path
     config: RunConfig
     recovery: RecoveryReport
-    """What opening the folder had to mend; empty for a new run."""
+    """What opening the folder had to mend; clean for a new run."""
+    interrupted: tuple[str, ...]
+    """Rollouts that an earlier process left in flight; they were sealed as such and ran again."""
 
 
 async def run(
@@ -80,63 +83,123 @@ async def run(
     `loaded` replaces the policy that the configuration names. Raises `UsageError` where the folder, the
     configuration or the policy do not allow it, with the remedy.
     """
-    folder = Path(folder)
     make_env = functools.partial(envs.make, config.environment, **config.options)
     tasks = make_env().tasks(config.tasks, config.seed)
-    with _open(config, folder, resume=resume, allow_changed=allow_changed) as writer:
-        plans = _plans(config, writer.run_id, tasks)
-        work = _Work(config, plans, writer, RunReader(folder), progress or Silent())
-        async with loaded or load_policy(config.policy) as ready:
+    ready = loaded or load_policy(config.policy)
+    with _open(config, Path(folder), resume=resume, allow_changed=allow_changed) as writer:
+        run_id: str = writer.manifest.config["run"]
+        interrupted = writer.seal_interrupted()
+        plans = [
+            GroupPlan(id=f"{run_id}-{number:04d}", task=task, size=config.group, run=run_id, config=config.plain())
+            for number, task in enumerate(tasks)
+        ]
+        work = _Work(config, plans, writer, progress or Silent())
+        async with ready:
             await work.run(make_env, ready, concurrency)
-        return RunOutcome(folder, config, writer.recovery)
+        return RunOutcome(Path(folder), config, writer.recovery, tuple(interrupted))
 
 
 def _open(config: RunConfig, folder: Path, *, resume: bool, allow_changed: bool) -> RunWriter:
     """A new run folder, or the one that is there where it was asked for the same."""
+    plain = config.plain()
     if not resume:
-        return RunWriter.create(folder, config.plain())
+        return RunWriter.create(folder, {"run": secrets.token_hex(4), "asked": plain})
     writer = RunWriter.open(folder)
-    changed = differences(writer.config, config.plain())
+    stored = writer.manifest.config
+    changed = differences(stored["asked"], plain)
     if changed and not allow_changed:
         writer.close()
         raise ConfigError(
             "this run was started with another configuration:\n  "
             + "\n  ".join(changed)
-            + "\nAsk for the same, start a new "
-            "run in another folder, or pass --allow-changed to go on with the new one."
+            + "\nAsk for the same, start a new run in another folder, or allow the change (--allow-changed)."
         )
+    if changed:
+        write_manifest(folder, msgspec.structs.replace(writer.manifest, config={**stored, "asked": plain}))
     return writer
-
-
-def _plans(config: RunConfig, run_id: str, tasks: Sequence[Task]) -> list[GroupPlan]:
-    plain = config.plain()
-    return [
-        GroupPlan(id=f"{run_id}-{number:04d}", task=task, size=config.group, run=run_id, config=plain)
-        for number, task in enumerate(tasks)
-    ]
 
 
 class _Work:
     """The members that are left to do, and the groups that close behind them."""
 
-    def __init__(
-        self, config: RunConfig, plans: Sequence[GroupPlan], writer: RunWriter, reader: RunReader, progress: Progress
-    ) -> None:
-        self._writer, self._progress, self._plans = writer, progress, plans
+    def __init__(self, config: RunConfig, plans: Sequence[GroupPlan], writer: RunWriter, progress: Progress) -> None:
+        self._plans, self._writer, self._progress = plans, writer, progress
         self._spread = config.spread
         self._settings = RolloutSettings(
             limits=config.limits,
             sampling=msgspec.structs.replace(config.sampling, seed=config.seed),
             rules=config.rules,
         )
-        self._attempts: dict[tuple[str, int], list[Trace]] = defaultdict(list)
-        self._done: dict[str, int] = defaultdict(int)
-        self._delivered = delivered(reader.annotations())
-        self._load(reader)
+        reader = RunReader(writer.folder)
+        closed = {note.value["group"] for note in reader.annotations() if note.name == "advantage"}
+        self._open_plans = [plan for plan in plans if plan.id not in closed]
+        self._done = Counter[str]()
+        self._attempts = defaultdict[str, defaultdict[int, list[Trace]]](lambda: defaultdict(list))
+        for row in sorted(reader.summaries(), key=lambda row: row.attempt):
+            if row.group not in closed:
+                self._attempts[row.group][row.member].append(reader.get(row.rollout))
 
-    def _load(self, reader: RunReader) -> None:
-        """What is there from before: attempts by member, in order."""
-        summaries = sorted(reader.summaries(), key=lambda row: row.attempt)
-        for row in summaries:
-            if row.group not in self._delivered:
-                self._attempts[row.group, row.member].append(reader.get(row.rollout))
+    async def run(self, make_env: EnvFactory, loaded: LoadedPolicy, concurrency: int) -> None:
+        """Run what is left, `concurrency` members at a time, group by group."""
+        left = [
+            (plan, member)
+            for plan in self._open_plans
+            for member in range(plan.size)
+            if not self._is_done(plan, member)
+        ]
+        total = sum(plan.size for plan in self._plans)
+        self._progress.planned(total, total - len(left))
+        queue = iter(left)
+        engine = Limiter("engine", concurrency)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(min(concurrency, len(left))):
+                    tasks.create_task(self._serve(queue, make_env, loaded, engine))
+        except ExceptionGroup as group:
+            raise _first(group) from group
+
+    async def _serve(
+        self, queue: Iterator[tuple[GroupPlan, int]], make_env: EnvFactory, loaded: LoadedPolicy, engine: Limiter
+    ) -> None:
+        for plan, member in queue:
+            attempts = await run_member(
+                make_env,
+                plan,
+                member,
+                loaded,
+                self._settings,
+                sink=self._writer,
+                engine=engine,
+                earlier=self._attempts[plan.id][member],
+            )
+            self._attempts[plan.id][member] = attempts
+            self._progress.finished(attempts[-1])
+            self._member_done(plan)
+
+    def _is_done(self, plan: GroupPlan, member: int) -> bool:
+        """True where the member's last attempt counts. Its disposition is kept again, for a crash may have lost
+        it."""
+        attempts = self._attempts[plan.id][member]
+        if not attempts:
+            return False
+        earlier = [trace.ending.reason for trace in attempts[:-1] if trace.ending is not None]
+        disposition = decide(attempts[-1], self._settings.rules, earlier=earlier)
+        self._writer.annotate(annotate({attempts[-1].id: disposition}))
+        if disposition.fate is Fate.RETRIED:
+            return False
+        self._member_done(plan)
+        return True
+
+    def _member_done(self, plan: GroupPlan) -> None:
+        """Close the group behind its last member: its advantages are computed now, and never again."""
+        self._done[plan.id] += 1
+        if self._done[plan.id] == plan.size:
+            traces = [trace for attempts in self._attempts.pop(plan.id).values() for trace in attempts]
+            found = advantages(traces, self._settings.rules, spread=self._spread, scheduled=plan.size)
+            self._writer.annotate(found.annotations())
+
+
+def _first(group: ExceptionGroup[Exception]) -> Exception:
+    """The first cause of a task group's failure: the others are its consequences."""
+    cause = group.exceptions[0]
+    return _first(cast("ExceptionGroup[Exception]", cause)) if isinstance(cause, ExceptionGroup) else cause

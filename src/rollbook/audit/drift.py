@@ -1,0 +1,71 @@
+"""Retokenisation drift: how many turns would have come back as other ids, had their text been encoded again.
+
+Rules: the stored ids are compared and never changed; a turn is judged only where the re-encoder has the tokenizer
+that its policy was sampled with; the rest is counted by reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import numpy.typing as npt
+
+from rollbook.audit.measure import Findings, Measure, Reencoder
+from rollbook.trace.node import ForkReason, Node
+from rollbook.trace.runs import RunKind
+from rollbook.trace.trace import Trace
+
+__all__ = ["Drift", "first_difference"]
+
+
+class Drift:
+    """Share of turns that would have drifted."""
+
+    def __init__(self, findings: Findings, reencoder: Reencoder | None) -> None:
+        self.findings, self.reencoder = findings, reencoder
+        self.turns = self.drifted = self.forks = 0
+        self.skipped = Counter[str]()
+
+    def see(self, trace: Trace) -> None:
+        for node in trace.graph:
+            if node.fork is not None and node.fork.reason is ForkReason.DRIFT:
+                self.forks += 1
+            if len(node.sampled_ids):
+                self._turn(trace, node)
+
+    def _turn(self, trace: Trace, node: Node) -> None:
+        if self.reencoder is None:
+            return
+        indices: list[int] = node.segments[:, 0].tolist()
+        calls = [trace.calls[index] for index in indices]
+        hashes = {trace.head.policies[call.policy].tokenizer_hash for call in calls}
+        if hashes != {self.reencoder.info.tokenizer_hash}:
+            self.skipped["unknown_tokenizer" if "" in hashes or not hashes else "other_tokenizer"] += 1
+            return
+        self.turns += 1
+        kept = node.sampled_ids
+        found = self.reencoder.reencode(kept)
+        place = first_difference(kept, found)
+        if place is None:
+            return
+        self.drifted += 1
+        sampled = np.flatnonzero(np.repeat(node.runs[:, 0] == RunKind.SAMPLED, node.runs[:, 1]))
+        token = int(sampled[min(place, len(sampled) - 1)])
+        text = f"sampled {kept[place : place + 4].tolist()}, re-encoded {found[place : place + 4].tolist()}"
+        self.findings.add(trace, text, node=node.index, token=token)
+
+    def finish(self) -> Measure:
+        if self.reencoder is None:
+            return Measure.none("no re-encoder was given: pass the run's renderer", forks_by_drift=self.forks)
+        nothing = "no turn was sampled with this tokenizer: pass the renderer that the run used"
+        return Measure.share(self.drifted, self.turns, nothing, forks_by_drift=self.forks, **self.skipped)
+
+
+def first_difference(kept: npt.NDArray[np.int32], found: npt.NDArray[np.int32]) -> int | None:
+    """The first position at which two sequences differ; a missing token differs. None where they are equal."""
+    shared = min(len(kept), len(found))
+    places = np.flatnonzero(kept[:shared] != found[:shared])
+    if len(places):
+        return int(places[0])
+    return None if len(kept) == len(found) else shared

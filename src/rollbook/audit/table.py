@@ -1,0 +1,274 @@
+"""The table of checks: name, what it counts, the limit that holds unless the gate says otherwise, and its sentences.
+
+Rules: what must be 0 has the limit 0; rates have a limit only where one holds for every run; all limits are upper
+limits. A new check is a probe in a module of its own and one row here. What is misaligned breaks the first check and is
+kept from the probes that read tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rollbook.audit import endings, parsing
+from rollbook.audit.baseline import BaselineErrors
+from rollbook.audit.drift import Drift
+from rollbook.audit.duplicates import DuplicateIds, DuplicateTokens
+from rollbook.audit.endings import EndingMix, RolloutRate
+from rollbook.audit.execution import ExecutedAfterFault
+from rollbook.audit.groups import GroupSizes, ZeroVariance
+from rollbook.audit.ledger import TokensLost
+from rollbook.audit.logprobs import Aligned, LogprobKinds, LogprobsAbsent, Rescored
+from rollbook.audit.measure import Evidence, Findings, Probe
+from rollbook.audit.parsing import ParseRate
+from rollbook.audit.prompts import PromptTokens
+from rollbook.audit.tools import ToolsUnrendered
+from rollbook.audit.versions import VersionSpan
+
+__all__ = ["CHECKS", "Row"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One check."""
+
+    name: str
+    probe: Callable[[Findings, Evidence], Probe]
+    unit: str
+    of: str
+    limit: float | None
+    """The default limit; None: no limit."""
+    means: str
+    """What the value is."""
+    remedy: str
+    """What to do where it is too high."""
+    reads_tokens: bool = False
+    """True where the probe needs aligned columns; a misaligned trace is not shown to it."""
+
+
+CHECKS: tuple[Row, ...] = (
+    Row(
+        "alignment",
+        lambda findings, _: Aligned(findings),
+        "count",
+        "sampled tokens",
+        0,
+        "breaks between ids, masks, logprobs and segments",
+        "do not train from these traces: the record is damaged or was made by something else",
+    ),
+    Row(
+        "executed_after_fault",
+        lambda findings, _: ExecutedAfterFault(findings),
+        "count",
+        "tool results",
+        0,
+        "results of calls that must not have run",
+        "fix the harness: only a well-formed call of a finished turn executes",
+    ),
+    Row(
+        "baseline_errors",
+        BaselineErrors,
+        "count",
+        "baseline members",
+        0,
+        "rollouts in a group's baseline that have no vote",
+        "compute the advantages again, after the ending rules",
+    ),
+    Row(
+        "duplicate_ids",
+        lambda findings, _: DuplicateIds(findings),
+        "count",
+        "rollouts",
+        0,
+        "rollouts whose id is there twice",
+        "keep one of them: it would be trained twice",
+    ),
+    Row(
+        "tools_unrendered",
+        lambda findings, _: ToolsUnrendered(findings),
+        "count",
+        "rollouts with tools",
+        0,
+        "rollouts whose tools never reached the prompt",
+        "use a template that renders tools, or an explicit tool prompt",
+    ),
+    Row(
+        "prompt_tokens",
+        lambda findings, _: PromptTokens(findings),
+        "count",
+        "calls",
+        0,
+        "engine calls whose prompt is not what the record holds",
+        "send the stored ids as they are, and look for a second begin token or a cut prompt",
+        reads_tokens=True,
+    ),
+    Row(
+        "logprob_kind",
+        lambda findings, _: LogprobKinds(findings),
+        "share",
+        "logprobs",
+        0,
+        "logprobs that are not of the distribution that was sampled",
+        "sample at temperature 1 without truncation, or ask the engine for processed logprobs",
+        reads_tokens=True,
+    ),
+    Row(
+        "logprobs_absent",
+        lambda findings, _: LogprobsAbsent(findings),
+        "share",
+        "sampled tokens",
+        0,
+        "sampled tokens without a logprob",
+        "ask the engine for the logprob of each sampled token",
+        reads_tokens=True,
+    ),
+    Row(
+        "rescored",
+        lambda findings, _: Rescored(findings),
+        "share",
+        "logprobs",
+        None,
+        "logprobs from a second request",
+        "use an engine that returns all of them",
+        reads_tokens=True,
+    ),
+    Row(
+        "drift",
+        lambda findings, evidence: Drift(findings, evidence.reencoder),
+        "share",
+        "turns",
+        None,
+        "turns that would have come back as other ids, had their text been encoded again; the stored ids are right",
+        "never train from re-encoded text",
+        reads_tokens=True,
+    ),
+    Row(
+        "malformed",
+        lambda findings, _: ParseRate(findings, parsing.MALFORMED),
+        "share",
+        "attempted calls",
+        None,
+        "attempted calls that are not calls in form",
+        "read some of them: the parser and the model may not speak the same format",
+    ),
+    Row(
+        "bad_arguments",
+        lambda findings, _: ParseRate(findings, parsing.BAD_ARGUMENTS),
+        "share",
+        "attempted calls",
+        None,
+        "attempted calls whose arguments do not fit the schema",
+        "read some of them: the description of the tool may mislead",
+    ),
+    Row(
+        "unknown_tool",
+        lambda findings, _: ParseRate(findings, parsing.UNKNOWN_TOOL),
+        "share",
+        "attempted calls",
+        None,
+        "attempted calls of tools that were not offered",
+        "read some of them: the tools in the prompt may not be those of the environment",
+    ),
+    Row(
+        "inside_reasoning",
+        lambda findings, _: ParseRate(findings, parsing.INSIDE_REASONING),
+        "share",
+        "attempted calls",
+        None,
+        "attempted calls written inside reasoning, which never run",
+        "look whether the model closes its reasoning block",
+    ),
+    Row(
+        "cut_calls",
+        lambda findings, _: ParseRate(findings, parsing.CUT),
+        "share",
+        "attempted calls",
+        None,
+        "attempted calls that the generation limit cut",
+        "raise the limit of one generation",
+    ),
+    Row(
+        "endings",
+        lambda findings, _: EndingMix(findings),
+        "count",
+        "rollouts",
+        0,
+        "rollouts without an ending",
+        "resume the run, which seals what was in flight",
+    ),
+    Row(
+        "error_rate",
+        lambda findings, _: RolloutRate(findings, endings.ended_in_error),
+        "share",
+        "rollouts",
+        0.2,
+        "rollouts that something broke",
+        "look at the reasons in 'endings': this is the infrastructure, not the policy",
+    ),
+    Row(
+        "scoring_failed",
+        lambda findings, _: RolloutRate(findings, endings.scoring_failed),
+        "share",
+        "rollouts",
+        0.05,
+        "rollouts whose scorer failed",
+        "fix the scorer and score the run again",
+    ),
+    Row(
+        "truncated",
+        lambda findings, _: RolloutRate(findings, endings.truncated),
+        "share",
+        "rollouts",
+        None,
+        "rollouts that a budget or a limit cut short",
+        "raise the budget, or look for turns that never end",
+    ),
+    Row(
+        "zero_variance",
+        ZeroVariance,
+        "share",
+        "groups",
+        None,
+        "groups whose voters all have the same reward, which teach nothing",
+        "choose tasks nearer to what the policy can do, or larger groups",
+    ),
+    Row(
+        "group_sizes",
+        GroupSizes,
+        "share",
+        "groups",
+        None,
+        "groups that used fewer rollouts than were scheduled",
+        "look which endings took them: losing rollouts selects",
+    ),
+    Row(
+        "duplicates",
+        lambda findings, _: DuplicateTokens(findings),
+        "share",
+        "rollouts",
+        None,
+        "rollouts with the same sampled tokens as another one of their group",
+        "give each member its own seed, and sample at temperature 1",
+        reads_tokens=True,
+    ),
+    Row(
+        "version_span",
+        lambda findings, _: VersionSpan(findings),
+        "versions",
+        "rollouts",
+        None,
+        "policy versions between the oldest and the newest token of one rollout, at most",
+        "update less often, or bound the staleness",
+    ),
+    Row(
+        "tokens_lost",
+        TokensLost,
+        "share",
+        "sampled tokens",
+        None,
+        "sampled tokens that no sample trains",
+        "look at the reasons in the details",
+        reads_tokens=True,
+    ),
+)
+"""All checks, in the order of the report."""

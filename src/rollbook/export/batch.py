@@ -1,0 +1,189 @@
+"""An export: the samples of a batch, one trace at a time, into one file, and an account of every sampled token.
+
+Rules: a rollout's disposition is the recorded one, else the one that the ending rules give; an advantage is the given
+one, else the recorded one. Logprobs that are not of the distribution that was sampled stop the export, for leaving
+rows out by how they were sampled would select. Nothing is padded: a rollout without a trained token gives no row, and
+an export without rows writes no file. The report is written beside the file, as ``OUT.report.json``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rollbook.errors import UsageError
+from rollbook.export.fields import check_sample
+from rollbook.export.files import replacing
+from rollbook.export.forms import Form, Writer, find_form, open_writer
+from rollbook.export.report import ExportReport, snapshot
+from rollbook.trace.annotation import Annotation, fold
+from rollbook.trace.ending import Disposition, Drop, EndingRules, Fate, Mask, Penalize, Retry
+from rollbook.trace.facts import advantages as recorded_advantages
+from rollbook.trace.facts import dispositions as recorded_dispositions
+from rollbook.trace.protocols import TraceSource
+from rollbook.trace.sample import Sample, SampleSet, TokenLedger, samples
+from rollbook.trace.trace import ScoringStatus, Trace
+
+__all__ = ["by_rules", "export"]
+
+
+def export(
+    source: TraceSource,
+    form: str,
+    out: str | Path,
+    *,
+    rules: EndingRules | None = None,
+    dispositions: Mapping[str, Disposition] | None = None,
+    advantages: Mapping[str, float | None] | None = None,
+    annotations: Sequence[Annotation] | None = None,
+    max_tokens: int | None = None,
+    allow_unfit_logprobs: bool = False,
+    overwrite: bool = False,
+) -> ExportReport:
+    """Write the samples of a batch to `out` in one of `FORMS`.
+
+    `dispositions` and `advantages`: by rollout, before what the annotations say. `rules`: for rollouts on which nobody
+    decided (None: the default table). `annotations`: the snapshot to use (None: the source's, as they are now).
+    `max_tokens`: longer branches do not train. `allow_unfit_logprobs`: for trainers that can correct them; said in
+    the report.
+
+    Raises `UsageError` where there is nothing to write or a form, name or value is unusable, `StoreError` where the
+    file cannot be written; nothing is left behind then.
+    """
+    chosen, path = find_form(form), Path(out)
+    facts = fold(source.annotations() if annotations is None else annotations)
+    job = _Job(
+        rules=EndingRules() if rules is None else rules,
+        dispositions={**recorded_dispositions(facts), **(dispositions or {})},
+        advantages={
+            **{rollout: fact.advantage for rollout, fact in recorded_advantages(facts).items()},
+            **(advantages or {}),
+        },
+        max_tokens=max_tokens,
+        allow_unfit=allow_unfit_logprobs,
+    )
+    with replacing(_beside(path), overwrite=overwrite) as account, replacing(path, overwrite=overwrite) as file:
+        writer = open_writer(chosen, file)
+        try:
+            job.run(source, writer)
+        finally:
+            writer.release()
+        report = job.report(chosen, path, facts)
+        account.write(f"{json.dumps(report.to_dict(), indent=1)}\n".encode("ascii"))
+    return report
+
+
+def by_rules(trace: Trace, rules: EndingRules) -> Disposition:
+    """What the ending rules make of a rollout on which nobody decided. No ending, a failed scoring and no reward give
+    no vote, and a retry is no longer possible."""
+    if trace.ending is None:
+        return Disposition(Fate.DROPPED, "no ending")
+    rule, row = rules.rule(trace.ending.reason), rules.describe(trace.ending.reason)
+    if isinstance(rule, Drop | Retry | Mask):
+        return Disposition(Fate.MASKED if isinstance(rule, Mask) else Fate.DROPPED, row)
+    if trace.reward is None:
+        failed = trace.tail.scoring.status is ScoringStatus.FAILED
+        return Disposition(Fate.DROPPED, "scoring failed" if failed else "no reward")
+    return Disposition(Fate.PENALISED if isinstance(rule, Penalize) else Fate.USED, row)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.report.json")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Job:
+    """What an export keeps while it runs: counts, never a trace."""
+
+    rules: EndingRules
+    dispositions: Mapping[str, Disposition]
+    advantages: Mapping[str, float | None]
+    max_tokens: int | None
+    allow_unfit: bool
+    rollouts: int = 0
+    written: int = 0
+    unfit: int = 0
+    unbound: int = 0
+    ledger: TokenLedger = field(default_factory=TokenLedger)
+    without: Counter[str] = field(default_factory=Counter[str])
+    refused: Counter[str] = field(default_factory=Counter[str])
+    decided: Counter[str] = field(default_factory=Counter[str])
+
+    def run(self, source: TraceSource, writer: Writer) -> None:
+        """Write the samples of all traces."""
+        for trace in source.traces():
+            self.take(trace, writer)
+        if not self.written:
+            raise UsageError(f"no rollout of this batch gives a sample: {self.why_empty()}")
+        writer.finish()
+
+    def take(self, trace: Trace, writer: Writer) -> None:
+        """Write the samples of one trace."""
+        self.rollouts += 1
+        if not trace.head.tokens:
+            self.refused["no_token_ids"] += 1
+            return
+        disposition = self.dispositions.get(trace.id)
+        self.decided["rules" if disposition is None else "recorded"] += 1
+        built = samples(
+            trace,
+            disposition=by_rules(trace, self.rules) if disposition is None else disposition,
+            advantage=self.advantages.get(trace.id),
+            max_tokens=self.max_tokens,
+        )
+        self.ledger += built.ledger
+        self.unbound += len(built.unbound_turn_rewards)
+        if not len(built):
+            self.without[_why_none(built)] += 1
+        for sample in built:
+            self._write(sample, writer)
+
+    def _write(self, sample: Sample, writer: Writer) -> None:
+        check_sample(sample)
+        if not sample.logprobs_fit:
+            if not self.allow_unfit:
+                raise UsageError(_unfit(sample))
+            self.unfit += 1
+        writer.write(sample)
+        self.written += 1
+
+    def why_empty(self) -> str:
+        """Why nothing was written."""
+        reasons = [f"{count} {reason}" for reason, count in (self.without + self.refused).items()]
+        return ", ".join(reasons) or "there are no traces"
+
+    def report(self, form: Form, path: Path, facts: Sequence[Annotation]) -> ExportReport:
+        """The account."""
+        return ExportReport(
+            form=form.name,
+            out=str(path),
+            rollouts=self.rollouts,
+            samples=self.written,
+            captured=self.ledger.captured,
+            trained=self.ledger.trained,
+            lost={str(reason): count for reason, count in sorted(self.ledger.lost.items())},
+            without_samples=dict(sorted(self.without.items())),
+            refused=dict(sorted(self.refused.items())),
+            unbound_turn_rewards=self.unbound,
+            dispositions=dict(sorted(self.decided.items())),
+            unfit_logprobs_allowed=self.allow_unfit,
+            unfit_samples=self.unfit,
+            max_tokens=self.max_tokens,
+            snapshot=snapshot(facts),
+        )
+
+
+def _why_none(built: SampleSet) -> str:
+    return "+".join(sorted(built.ledger.lost)) if built.ledger.captured else "no_sampled_tokens"
+
+
+def _unfit(sample: Sample) -> str:
+    kinds = ", ".join(sorted(sample.logprob_kinds)) or "absent"
+    return (
+        f"rollout {sample.rollout!a}, branch {sample.branch}: its logprobs ({kinds}) are not of the distribution that "
+        "was sampled; sample at temperature 1 without top-k, top-p or min-p, or allow unfit logprobs if your trainer "
+        "corrects them"
+    )

@@ -1,0 +1,85 @@
+"""The columns of a row, the same in all our own forms.
+
+A row is one sample. Arrays have full length, entry t is about token t:
+
+=================  =======  ==========================================================================================
+token_ids          int32    the sequence
+sampled            0/1      the engine returned this token
+loss_mask          0/1      this token trains in this row
+logprobs           float32  behaviour logprob; absent where not sampled or not given
+policy_version     int32    -1 where not sampled or not known
+turn_id            int32    number of the turn within the rollout; -1 where not sampled
+prompt_len         int      index of the first sampled token
+reward             float?   of the whole rollout; absent is not zero
+reward_parts       map      part -> reward
+turn_rewards       list     (turn, reward) of the turns that this row trains
+advantage          float?
+ending_kind        text?    see `rollbook.trace.EndingKind`
+ending_reason      text?    see `rollbook.trace.Reason`
+truncated          bool     a budget or a limit cut the rollout short
+min_version        int?     over the trained tokens
+max_version        int?     likewise
+logprob_kinds      texts    the kinds that occur
+logprobs_fit       bool     every logprob is of the distribution that was sampled
+samplings          JSON     each different sampling transform, whole
+run, group, episode, rollout  text  ids; rows of one rollout share them
+branch             int      the branch within the rollout
+is_last_branch     bool     the branch that the rollout ended on
+=================  =======  ==========================================================================================
+
+The text of endings is left out: it is for people.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from rollbook.errors import RecordError, UsageError
+from rollbook.trace.sample import Sample
+
+__all__ = ["check_sample", "scalars"]
+
+
+def scalars(sample: Sample) -> dict[str, Any]:
+    """All fields but the arrays, as plain data."""
+    ending = sample.ending
+    return {
+        "run": sample.run,
+        "group": sample.group,
+        "episode": sample.episode,
+        "rollout": sample.rollout,
+        "branch": sample.branch,
+        "is_last_branch": sample.is_last_branch,
+        "prompt_len": sample.prompt_len,
+        "reward": sample.reward,
+        "reward_parts": dict(sample.reward_parts),
+        "turn_rewards": [[turn, value] for turn, value in sample.turn_rewards],
+        "advantage": sample.advantage,
+        "ending_kind": str(ending.kind) if ending else None,
+        "ending_reason": str(ending.reason) if ending else None,
+        "truncated": sample.truncated,
+        "min_version": sample.min_version,
+        "max_version": sample.max_version,
+        "logprob_kinds": sorted(str(kind) for kind in sample.logprob_kinds),
+        "logprobs_fit": sample.logprobs_fit,
+        "samplings": [msgspec.to_builtins(sampling) for sampling in sample.samplings],
+    }
+
+
+def check_sample(sample: Sample) -> None:
+    """Refuse what no trainer can use: a row without a trained token, arrays of unequal length, a number that is
+    not finite."""
+    where = f"rollout {sample.rollout!a}, branch {sample.branch}"
+    if not sample.loss_mask.any():
+        raise RecordError(f"{where}: the sample trains no token; there are no placeholder rows")
+    arrays = (sample.sampled, sample.loss_mask, sample.logprobs, sample.policy_version, sample.turn_id)
+    if any(len(array) != len(sample) for array in arrays):
+        raise RecordError(f"{where}: the arrays of the sample differ in length")
+    numbers = (sample.reward, *sample.reward_parts.values(), *(value for _, value in sample.turn_rewards))
+    if not all(number is None or math.isfinite(number) for number in numbers):
+        raise RecordError(f"{where}: a reward is not finite")
+    if sample.advantage is not None and not math.isfinite(sample.advantage):
+        raise UsageError(f"{where}: the advantage is {sample.advantage}; give finite numbers, or none")

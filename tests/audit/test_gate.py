@@ -1,0 +1,65 @@
+import tomllib
+
+import pytest
+
+from rollbook.audit import CHECKS, DEFAULT_GATE, Gate, Status
+from rollbook.errors import ConfigError
+from rollbook.trace import Reason
+from tests.audit.build import Build, check, sound
+
+MUST_BE_ZERO = {
+    "alignment",
+    "executed_after_fault",
+    "baseline_errors",
+    "duplicate_ids",
+    "tools_unrendered",
+    "prompt_tokens",
+    "logprob_kind",
+    "logprobs_absent",
+    "endings",
+}
+
+
+def test_what_must_be_zero_is_a_gate_by_default() -> None:
+    assert {row.name for row in CHECKS if DEFAULT_GATE.limit(row) == 0} == MUST_BE_ZERO
+    assert len({row.name for row in CHECKS}) == len(CHECKS)
+
+
+def test_a_toml_document_gives_a_gate() -> None:
+    text = 'must_judge = ["drift"]\nfindings = 3\n[limits]\ndrift = 0.01\nerror_rate = "none"\n'
+    gate = Gate.from_mapping(tomllib.loads(text))
+    assert gate == Gate(limits={"drift": 0.01, "error_rate": None}, must_judge=("drift",), findings=3)
+
+
+def test_a_limit_can_be_lifted() -> None:
+    trace = Build().end(Reason.HARNESS, None)
+    assert check("error_rate", trace).status is Status.BROKE
+    assert check("error_rate", trace, gate=Gate(limits={"error_rate": None})).status is Status.INFO
+
+
+@pytest.mark.parametrize(
+    ("mapping", "text"),
+    [
+        ({"limit": {}}, "unknown key 'limit'"),
+        ({"limits": {"drfit": 0.1}}, "'drfit', which is no check"),
+        ({"must_judge": ["all"]}, "'all', which is no check"),
+        ({"limits": {"drift": -0.1}}, "want a finite number"),
+        ({"limits": {"drift": float("nan")}}, "want a finite number"),
+        ({"limits": {"drift": float("inf")}}, "want a finite number"),
+        ({"limits": {"drift": "0.1"}}, "gate: "),
+        ({"limits": {"drift": True}}, "gate: "),
+        ({"limits": 3}, "gate: "),
+        ({"findings": -1}, "findings is -1"),
+        ({"findings": 1.5}, "gate: "),
+    ],
+)
+def test_what_guards_nothing_is_refused(mapping: dict, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        Gate.from_mapping(mapping)
+
+
+def test_findings_are_bounded_and_their_number_is_not() -> None:
+    traces = [Build(str(place)).end(Reason.HARNESS, None) for place in range(7)]
+    row = check("error_rate", *traces, gate=Gate(findings=3))
+    assert (len(row.findings), row.found) == (3, 7)
+    assert check("error_rate", sound(), gate=Gate(findings=0)).findings == ()

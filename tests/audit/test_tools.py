@@ -1,0 +1,32 @@
+import pytest
+
+from rollbook.audit import Status
+from rollbook.trace import Trace
+from tests.audit.build import TOOL, Build, check, sound
+
+
+def given(rendered: bool | None, *, tokens: bool = True) -> Trace:
+    build = Build(tools=(TOOL,), tools_rendered=rendered, tokens=tokens)
+    return build.observe().turn().end()
+
+
+def test_rendered_tools_are_fine() -> None:
+    row = check("tools_unrendered", given(True))
+    assert (row.status, row.value, row.n) == (Status.OK, 0, 1)
+
+
+@pytest.mark.parametrize("rendered", [False, None])
+def test_tools_that_do_not_stand_in_the_prompt_break(rendered: bool | None) -> None:
+    row = check("tools_unrendered", given(rendered))
+    assert (row.status, row.value) == (Status.BROKE, 1)
+    assert row.findings[0].rollout == "r0"
+
+
+def test_what_a_text_engine_rendered_is_not_known() -> None:
+    row = check("tools_unrendered", given(None, tokens=False))
+    assert (row.status, row.value, row.details["unknown"]) == (Status.NOT_JUDGED, None, 1)
+
+
+def test_rollouts_without_tools_do_not_count() -> None:
+    row = check("tools_unrendered", sound())
+    assert (row.status, row.n) == (Status.OK, 0)

@@ -1,0 +1,70 @@
+import msgspec
+import pytest
+
+from rollbook.errors import RecordError
+from rollbook.rewards import GroupAdvantages, annotate
+from rollbook.trace import Annotation, Disposition, Fate
+from rollbook.trace.facts import ADVANTAGE, DISPOSITION, Advantage, advantages, dispositions
+
+FACT = Advantage(
+    advantage=0.5,
+    group="g",
+    seat="solver",
+    values={"a": 0.5, "b": -0.5},
+    members=("a", "b", "c"),
+    baseline=0.5,
+    scheduled=8,
+    used=2,
+    estimator="mean_baseline",
+    rules="h",
+)
+
+
+def note(
+    value: object, *, name: str = ADVANTAGE, rollout: str = "a", step: int = 0, node: int | None = None
+) -> Annotation:
+    return Annotation(producer="p", name=name, rollout=rollout, value=value, step=step, node=node)
+
+
+@pytest.mark.parametrize("value", [0.5, None])
+def test_a_fact_comes_back_from_its_wire_form(value: float | None) -> None:
+    fact = msgspec.structs.replace(FACT, advantage=value)
+    wired = msgspec.msgpack.decode(msgspec.msgpack.encode(note(msgspec.to_builtins(fact))), type=Annotation)
+    assert advantages([wired]) == {"a": fact}
+    decided = Disposition(Fate.MASKED, "max_turns: mask")
+    assert dispositions([note(msgspec.to_builtins(decided), name=DISPOSITION)]) == {"a": decided}
+
+
+def test_the_newest_step_wins_then_the_last_one() -> None:
+    fates = ((Fate.USED, 2), (Fate.DROPPED, 1), (Fate.MASKED, 2))
+    notes = [note(msgspec.to_builtins(Disposition(fate, "x")), name=DISPOSITION, step=step) for fate, step in fates]
+    assert dispositions(notes)["a"].fate is Fate.MASKED
+
+
+def test_other_names_and_facts_about_nodes_are_left_alone() -> None:
+    assert advantages([note(3.0, name="label"), note(msgspec.to_builtins(FACT), node=2)]) == {}
+
+
+@pytest.mark.parametrize("value", [0.5, {"advantage": 0.5}, {**msgspec.to_builtins(FACT), "members": "ab"}, None])
+def test_a_value_of_another_shape_is_refused(value: object) -> None:
+    with pytest.raises(RecordError, match="is no Advantage"):
+        advantages([note(value)])
+
+
+def test_what_the_rewards_room_writes_is_read() -> None:
+    written = GroupAdvantages(
+        group="g",
+        seat="solver",
+        values={"a": 0.5, "b": -0.5},
+        members=("a", "b", "c"),
+        baseline=0.5,
+        scheduled=8,
+        used=2,
+        estimator="mean_baseline",
+        rules="h",
+    )
+    read = advantages(written.annotations())
+    assert read["a"] == FACT
+    assert read["c"] == msgspec.structs.replace(FACT, advantage=None)
+    decided = {"a": Disposition(Fate.USED, "final_answer: score")}
+    assert dispositions(annotate(decided)) == decided
