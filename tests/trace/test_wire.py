@@ -226,9 +226,9 @@ HOSTILE: Mapping[str, bytes] = {
     "a text of four thousand million bytes": b"\xdb\xff\xff\xff\xff",
     "bytes of four thousand million": b"\x81\xa6tokens\xc6\xff\xff\xff\xff",
     "lists in lists without end": b"\x91" * 100_000,
-    "the same behind the mark of odd text": b"\x81\xa5wtf8" + b"\x91" * 100_000,
-    "odd text that nests too deep for reading it": b"\x81\xa5wtf8" + b"\x91" * 700 + b"\x90",
-    "odd text that is none": b"\x81\xa5wtf8\x81\xa3\xc4\x80x\xc0",
+    "the same behind the mark of odd text": b"\x81\xa4wtf8" + b"\x91" * 100_000,
+    "odd text that nests too deep for reading it": b"\x81\xa4wtf8" + b"\x91" * 700 + b"\x90",
+    "odd text that is none": b"\x81\xa4wtf8\x81\xa3\xc4\x80x\xc0",
     "a list as key": b"\x81\x91\x80\x01",
 }
 
@@ -337,3 +337,15 @@ def test_a_fork_by_drift_without_its_spellings_is_refused() -> None:
     text["nodes"][1]["fork"] = {"reason": "drift"}
     with pytest.raises(RecordError, match="both spellings"):
         damaged(trace, "text", msgspec.msgpack.encode(text))
+
+
+def test_an_unknown_field_of_a_call_is_refused() -> None:
+    with pytest.raises(RecordError, match="unknown field `added`"):
+        replaced(ended(small()), "calls", calls=[{**CALL, "added": 1}])
+
+
+def test_a_running_trace_that_lies_is_refused() -> None:
+    trace = small()
+    trace.calls.clear()
+    with pytest.raises(RecordError, match="names call 0; there are 0"):
+        decode_trace(encode_head(trace), [encode_part(trace)], None)
