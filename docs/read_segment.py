@@ -179,12 +179,15 @@ def sample(path: list[tuple[int, dict[str, Any]]], trained: set[int], turns: np.
     }
 
 
+def main(path: str, wanted: str | None) -> None:
+    """One line a trace and one a sample."""
+    for trace in read_segment(path):
+        row = trace["summary"]
+        if wanted in (None, row["rollout"]):
+            lines = [f"{row['rollout']}  {row['kind']}/{row['reason']}  reward {row['reward']}"]
+            lines += [f"  {len(one['token_ids'])} tokens, {one['loss_mask'].sum()} trained" for one in samples(trace)]
+            sys.stdout.write("\n".join(lines) + "\n")
+
+
 if __name__ == "__main__":
-    for each in read_segment(sys.argv[1]):
-        if len(sys.argv) < 3 or each["summary"]["rollout"] == sys.argv[2]:
-            row = each["summary"]
-            print(f"{row['rollout']}  {row['kind']}/{row['reason']}  reward {row['reward']}")
-            for number, arrays_of in enumerate(samples(each)):
-                print(
-                    f"  sample {number}: {len(arrays_of['token_ids'])} tokens, {arrays_of['loss_mask'].sum()} trained"
-                )
+    main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None)

@@ -19,7 +19,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 MARKERS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"]
 SENTENCES = [
-    "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nWhat is the sum of two and three?<|im_end|>\n",
+    "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n",
+    "<|im_start|>user\nWhat is the sum of two and three?<|im_end|>\n",
     '<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>\n<tool_response>\n5\n</tool_response>\n',
     "<think>\nThe user wants the sum.\n</think>\n\nThe answer is five. Übung macht den Meister; 数学が好きです。 🙂🙃",
 ]

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (templates read best on one line)
 """The tracked rendering: the text of plain Jinja, the origin of every character, bounds, errors."""
 
 from __future__ import annotations
@@ -29,12 +30,16 @@ CORNERS = {
     "split": "{% for m in messages %}{% for p in m.content.split(' ') %}<{{ p.strip() }}>{% endfor %}{{ m.content.split('</think>')[-1].lstrip('\n') }}{% endfor %}",
     "namespace": "{% set ns = namespace(text='<') %}{% for m in messages %}{% set ns.text = ns.text + m.content + '>' %}{% endfor %}{{ ns.text }}",
     "numbers": "{{ 1.5 }}{{ 2 ** 3 }}{{ [1, 'a'] }}{{ none }}{{ true }}{% for i in range(3) %}{{ i }}{% endfor %}{{ missing }}",
+    "folded": "{% for x in (('<a>', ['<b>'], {'k': '<c>'}), 1)[0] %}{{ x }}{{ x[0] }}{{ x.k }}{% endfor %}{% for x in ('<a>', '<b>')[::-1] %}{{ x }}{% endfor %}",
+    "reversed": "{% for x in ('<a>', '<b>')[::-1] %}{{ x }}{{ messages[0].content }}{% endfor %}",
     "format": "{{ '<%s>' % messages[0].content }}{{ '<{}>'.format(messages[0].content) }}",
     "safe": "{{ messages[0].content | safe }}",
 }
 NAMES = ["smollm2", "qwen3", *CORNERS]
 roles = st.sampled_from(["system", "user", "assistant", "tool"])
-special = st.sampled_from(["<|im_end|>", "<think>", "</think>", "{{ 7 * 7 }}", "{% raw %}", "<tool_response>", "\n", " a "])
+special = st.sampled_from(
+    ["<|im_end|>", "<think>", "</think>", "{{ 7 * 7 }}", "{% raw %}", "<tool_response>", "\n", " a "]
+)
 contents = st.lists(st.text(max_size=5) | special, max_size=4).map("".join)
 conversations = st.lists(st.fixed_dictionaries({"role": roles, "content": contents}), min_size=1, max_size=5)
 
@@ -44,7 +49,7 @@ def text_of(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(messages=conversations, prompt=st.booleans(), tools=st.none() | st.just([{"name": "add"}]))
 def test_text_is_that_of_plain_jinja(name: str, messages: list[Any], tools: list[Any] | None, prompt: bool) -> None:
     compiled = ChatTemplate(text_of(name), {"bos_token": "<s>"})
@@ -53,15 +58,19 @@ def test_text_is_that_of_plain_jinja(name: str, messages: list[Any], tools: list
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(words=st.lists(st.text("äöüßéñ", min_size=1, max_size=6), min_size=1, max_size=4))
 def test_content_is_never_scaffold(name: str, words: list[str]) -> None:
     messages = [{"role": scaffold("user"), "content": f"{word} {word}"} for word in words]
     made = ChatTemplate(text_of(name)).render(messages, None, prompt=True)
-    assert not any(tag == SCAFFOLD and char in "äöüßéñÄÖÜÉÑ" for char, tag in zip(made.plain, tags_of(made), strict=True))
+    assert not any(
+        tag == SCAFFOLD and char in "äöüßéñÄÖÜÉÑ" for char, tag in zip(made.plain, tags_of(made), strict=True)
+    )
 
 
-@pytest.mark.parametrize("name", ["smollm2", "qwen3", "macro", "concat", "generation", "dict", "namespace", "call block"])
+@pytest.mark.parametrize(
+    "name", ["smollm2", "qwen3", "macro", "concat", "generation", "dict", "namespace", "call block", "reversed"]
+)
 def test_literals_are_scaffold(name: str) -> None:
     made = ChatTemplate(text_of(name)).render([{"role": scaffold("user"), "content": "ÄÖÜ"}], None, prompt=True)
     for char, tag in zip(made.plain, tags_of(made), strict=True):
@@ -69,12 +78,16 @@ def test_literals_are_scaffold(name: str) -> None:
 
 
 def test_special_tokens_are_scaffold_and_variables_are_not() -> None:
-    made = ChatTemplate("{{ bos_token }}{{ greeting }}", {"bos_token": "<s>"}, {"greeting": "<s>"}).render([], None, prompt=True)
+    made = ChatTemplate("{{ bos_token }}{{ greeting }}", {"bos_token": "<s>"}, {"greeting": "<s>"}).render(
+        [], None, prompt=True
+    )
     assert tags_of(made) == "sssccc"
 
 
 def test_a_content_tag_survives() -> None:
-    made = ChatTemplate("{{ messages[0].content | trim }}").render([{"content": Tracked(" x ", "777")}], None, prompt=False)
+    made = ChatTemplate("{{ messages[0].content | trim }}").render(
+        [{"content": Tracked(" x ", "777")}], None, prompt=False
+    )
     assert (made, tags_of(made)) == ("x", "7")
 
 
@@ -85,7 +98,9 @@ def test_the_date_is_a_given_one() -> None:
         ChatTemplate(text).render([], None, prompt=True)
 
 
-@pytest.mark.parametrize("text", ["{% for m in messages %}", "{{ 'a' + }}", "{% unknown %}", "{{ x | nofilter }}", "{% break %}"])
+@pytest.mark.parametrize(
+    "text", ["{% for m in messages %}", "{{ 'a' + }}", "{% unknown %}", "{{ x | nofilter }}", "{% break %}"]
+)
 def test_a_template_that_does_not_compile(text: str) -> None:
     with pytest.raises(ModelError, match="does not compile"):
         ChatTemplate(text)

@@ -19,7 +19,7 @@ WORDS = MARKED.vocabulary
 sampled = st.lists(st.integers(0, MARKED.vocab_size - 1), max_size=30)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(sampled)
 def test_spans_cover_the_text_of_any_ids(ids: list[int]) -> None:
     shown = WORDS.show(np.array(ids, np.int32))
@@ -55,7 +55,9 @@ def test_ids_beyond_the_vocabulary_are_named() -> None:
     assert WORDS.join([1 << 20, -1]) == b"<unknown id 1048576><unknown id -1>"
 
 
-@pytest.mark.parametrize("decoder", [None, {"type": "Metaspace", "replacement": "_", "prepend_scheme": "never", "split": False}])
+@pytest.mark.parametrize(
+    "decoder", [None, {"type": "Metaspace", "replacement": "_", "prepend_scheme": "never", "split": False}]
+)
 def test_other_kinds_are_refused(decoder: object) -> None:
     parts = {**json.loads(tokenizer_json(marked=True)), "decoder": decoder}
     with pytest.raises(ModelError, match="not byte-level"):

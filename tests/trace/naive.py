@@ -87,7 +87,11 @@ def samples(
             lost[reason] += sampled_count(trace, node)
         elif sampled_count(trace, node):
             owner[node] = alive[0]
-    built = [_sample(trace, nodes, {n for n in owner if owner[n] == b}) for b, nodes in enumerate(paths) if b in owner.values()]
+    built = [
+        _sample(trace, nodes, {n for n in owner if owner[n] == b})
+        for b, nodes in enumerate(paths)
+        if b in owner.values()
+    ]
     return built, +lost
 
 

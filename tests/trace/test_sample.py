@@ -42,11 +42,14 @@ from tests.strategies import traces
 from tests.trace import naive
 
 RETRY = Fork(reason=ForkReason.RETRY)
+NEUTRAL = Sampling()
 
 
 def head(**fields: object) -> TraceHead:
     base: dict[str, object] = {"rollout": "r", "group": "g", "task": Task(id="t", prompt="p")}
-    return TraceHead(**{**base, "policies": (PolicyRecord(name="m"), PolicyRecord(name="j", trainable=False)), **fields})
+    return TraceHead(
+        **{**base, "policies": (PolicyRecord(name="m"), PolicyRecord(name="j", trainable=False)), **fields}
+    )
 
 
 def prompt(trace: Trace) -> int:
@@ -62,7 +65,7 @@ def turn(
     policy: int = 0,
     fork: Fork | None = None,
     kind: LogprobKind | None = LogprobKind.RAW,
-    sampling: Sampling = Sampling(),
+    sampling: Sampling = NEUTRAL,
     versions: tuple[tuple[int, int], ...] = (),
     logprobs: bool = True,
 ) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -22,6 +22,7 @@ __all__ = ["arguments_of", "describe", "parameters_schema", "takes_self"]
 
 _ENTRY = re.compile(r"(\w+)(?:\s*\([^)]*\))?:\s+(\S.*)")
 _SECTION = re.compile(r"(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?):")
+_ARGUMENTS = ("Args", "Arguments", "Parameters")
 _REFUSED = (
     inspect.Parameter.VAR_POSITIONAL,
     inspect.Parameter.VAR_KEYWORD,
@@ -96,17 +97,16 @@ def _parameter_texts(function: Callable[..., Any]) -> dict[str, str]:
     texts: dict[str, str] = {}
     known = {parameter.name for parameter in _parameters(function)}
     current: str | None = None
-    for line in _lines(function):
-        entry = _ENTRY.fullmatch(line.strip())
-        if entry and entry[1] in known:
+    reading = True
+    for line in _paragraphs(function)[1].splitlines():
+        section, entry = _SECTION.fullmatch(line.strip()), _ENTRY.fullmatch(line.strip())
+        if section:
+            reading = section[1] in _ARGUMENTS
+        if section or not reading or not line.strip():
+            current = None
+        elif entry and entry[1] in known:
             current = str(entry[1])
             texts[current] = str(entry[2])
-        elif not line.strip() or _SECTION.fullmatch(line.strip()) or entry:
-            current = None
         elif current is not None:
             texts[current] += f" {line.strip()}"
     return texts
-
-
-def _lines(function: Callable[..., Any]) -> Iterable[str]:
-    return _paragraphs(function)[1].splitlines()

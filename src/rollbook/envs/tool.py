@@ -130,7 +130,8 @@ class Tool:
             self._validator.validate(plain)  # pyright: ignore[reportUnknownMemberType] (a gap in jsonschema's stubs)
             read = msgspec.convert(plain, self._declared.arguments, strict=True, str_keys=True)
         except jsonschema.ValidationError as error:
-            raise ToolRefused(f"bad arguments: {error.json_path.removeprefix('$.')}: {error.message}") from error
+            where = error.json_path.removeprefix("$").removeprefix(".")
+            raise ToolRefused(f"bad arguments: {where}{': ' if where else ''}{error.message}") from error
         except (NotConvertible, msgspec.ValidationError) as error:
             raise ToolRefused(f"bad arguments: {error}") from error
         return msgspec.structs.asdict(read)
@@ -138,17 +139,20 @@ class Tool:
     async def _run(self, call: ToolCall, arguments: dict[str, Any]) -> ToolOutcome:
         try:
             value = await call_foreign(self._answer(arguments), self._declared.timeout)
+            if isinstance(value, ToolRefused):
+                return ToolOutcome(failed(call, str(value), Fault.POLICY))
             return self._outcome(call, value)
         except ForeignError as error:
             return ToolOutcome(failed(call, f"{self.spec.name}: {error}", Fault.ENVIRONMENT))
         except NotConvertible as error:
             problem = f"{self.spec.name} returned what has no text: {error}"
             return ToolOutcome(failed(call, problem, Fault.ENVIRONMENT))
-        except ToolRefused as refused:
-            return ToolOutcome(failed(call, str(refused), Fault.POLICY))
 
     async def _answer(self, arguments: dict[str, Any]) -> Any:
-        return await self._function(**arguments)
+        try:
+            return await self._function(**arguments)
+        except ToolRefused as refused:
+            return refused
 
     def _outcome(self, call: ToolCall, value: Any) -> ToolOutcome:
         result = value if isinstance(value, StepResult) else StepResult(value)

@@ -1,0 +1,32 @@
+"""Engines: ids in, ids and logprobs out. The embedded engine is ``rollbook.policy.local`` (extra ``local``)."""
+
+from rollbook.policy.names import (
+    EngineKind,
+    LocalName,
+    PolicyName,
+    RemoteName,
+    ScriptedName,
+    TextName,
+    parse_policy_name,
+)
+from rollbook.policy.protocol import Completion, Policy, PolicyInfo, TokenIds, check_completion
+from rollbook.policy.scripted import ScriptedFailure, ScriptedPolicy, ScriptedReply, load_script
+
+__all__ = [
+    "Completion",
+    "EngineKind",
+    "LocalName",
+    "Policy",
+    "PolicyInfo",
+    "PolicyName",
+    "RemoteName",
+    "ScriptedFailure",
+    "ScriptedName",
+    "ScriptedPolicy",
+    "ScriptedReply",
+    "TextName",
+    "TokenIds",
+    "check_completion",
+    "load_script",
+    "parse_policy_name",
+]

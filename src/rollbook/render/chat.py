@@ -88,7 +88,7 @@ class ChatRenderer:
             stop_ids=config.stop_ids,
             tool_prompt=None if config.tool_prompt is None else config.tool_prompt.label,
         )
-        return cls(encoder, Increments(compiled, tuple(sorted(stops.values()))), finding, config, info)
+        return cls(encoder, Increments(compiled, tuple(sorted(stops.values())), encoder.escapes), finding, config, info)
 
     @property
     def info(self) -> RendererInfo:

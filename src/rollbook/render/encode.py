@@ -5,14 +5,15 @@ scaffold. What lies between is encoded whole by the same tokenizer without its a
 truncation and padding, so merges across scaffold and content are the model's own and content cannot make a control
 token: an id of an added token out of such a piece is an error, never a result. Added tokens that are nothing but
 white space (runs of blanks) are text like any other. A token is content if it covers any character of content.
-White space that an added token swallows (`lstrip`, `rstrip`) is swallowed from scaffold only. Lone surrogates,
-which no tokenizer can encode, are shown to the model as their escape (``\\ud835``).
+White space that an added token swallows (`lstrip`, `rstrip`) is swallowed from scaffold only. Characters that the
+tokenizer cannot spell are escaped first (`rollbook.render.escapes`).
 """
 
 from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,27 +24,17 @@ import numpy.typing as npt
 from tokenizers import Encoding, Tokenizer
 
 from rollbook.errors import ModelError, boundary
+from rollbook.render.escapes import Escapes
 from rollbook.render.tracked import SCAFFOLD, Tracked, tags_of
 from rollbook.render.vocabulary import Vocabulary
 from rollbook.trace.runs import RunKind, Runs, make_runs
 
-__all__ = ["Encoder", "Piece", "escape_surrogates"]
+__all__ = ["Encoder", "Piece"]
 
 MAX_KEPT = 256
 """Characters of scaffold, and stretches of it, whose encodings are kept."""
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _STRETCH = re.compile("s+|[^s]+")
-
-
-def escape_surrogates(text: Tracked) -> Tracked:
-    """`text` with each lone surrogate as six characters, ``\\ud835``; they keep the tag of the one that they stand
-    for."""
-    if text.isascii() or not _SURROGATE.search(text):
-        return text
-    tags = tags_of(text)
-    spelled = [f"\\u{ord(one):04x}" if "\ud800" <= one <= "\udfff" else one for one in text.plain]
-    return Tracked("".join(spelled), "".join(tag * len(one) for tag, one in zip(tags, spelled, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +73,8 @@ class Encoder:
         self.control = frozenset(int(entry["id"]) for entry in control)
         """Ids that content never makes."""
         self.vocabulary = Vocabulary(self._whole, parts, {token: text for text, token in self.added.items()})
+        self.escapes = Escapes.for_missing(self.vocabulary.missing())
+        """Replaces what the tokenizer cannot spell."""
         self._rules = {
             entry["content"]: _Added(int(entry["id"]), entry["lstrip"], entry["rstrip"], entry["single_word"])
             for entry in control
@@ -127,7 +120,7 @@ class Encoder:
 
     def encode_content(self, text: str) -> npt.NDArray[np.int32]:
         """`text` as content: never a control token. int32, shape (tokens,)."""
-        return np.array(self._encode_bare(escape_surrogates(Tracked(text))).ids, np.int32)
+        return np.array(self._encode_bare(self.escapes.apply(Tracked(text))).ids, np.int32)
 
     def encode_parsed(self, text: str) -> npt.NDArray[np.int32]:
         """`text` as the tokenizer itself reads it, control tokens parsed. For audits only."""
@@ -136,13 +129,13 @@ class Encoder:
     def encode(self, text: Tracked, cuts: Sequence[int]) -> list[Piece]:
         """Encode `text` as a whole and cut the ids at the given positions, which rise; a token that straddles a cut
         goes to the later piece. Returns ``len(cuts) + 1`` pieces. `text` holds no lone surrogates
-        (`escape_surrogates`).
+        or other characters that `escapes` replaces.
         """
         ids: list[int] = []
         marks: list[tuple[int, int]] = []  # (token, kind from there on)
         places: list[int] = []  # first token of each cut
         for start, end, token in self._segments(text):
-            inside = [cut for cut in cuts[len(places) :] if cut < end]
+            inside = cuts[len(places) : bisect_left(cuts, end)]
             if token is not None:
                 marks.append((len(ids), RunKind.SCAFFOLD))
                 places.extend(len(ids) for _ in inside)
@@ -231,7 +224,11 @@ def _cut(ids: npt.NDArray[np.int32], marks: list[tuple[int, int]], places: list[
             spans[-1] = (spans[-1][0], end, kind)
         elif end > start:
             spans.append((start, end, kind))
-    return [Piece(ids[a:b], _runs(spans, a, b)) for a, b in pairwise(places)]
+    starts = [start for start, _, _ in spans]
+    return [
+        Piece(ids[a:b], _runs(spans[max(0, bisect_right(starts, a) - 1) : bisect_left(starts, b)], a, b))
+        for a, b in pairwise(places)
+    ]
 
 
 def _runs(spans: list[tuple[int, int, int]], first: int, last: int) -> Runs:

@@ -14,18 +14,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
 from rollbook.errors import ModelError
 from rollbook.render.conversation import TemplateMessage, call_entry
-from rollbook.render.encode import escape_surrogates
+from rollbook.render.escapes import Escapes
 from rollbook.render.template import ChatTemplate
 from rollbook.render.tracked import CONTENT, Tracked, message_tag, scaffold, tags_of
 
 __all__ = ["Increments", "Text", "common_prefix"]
 
+_RUN = re.compile(r"([^s])\1*")
 _BASE_TAG = "b"
 _BASE_USER = {"role": scaffold("user"), "content": "What is asked?"}
 _BASE_TEXT = Tracked("This is said.", _BASE_TAG * 13)
@@ -58,13 +59,15 @@ class Increments:
     template: ChatTemplate
     stops: tuple[str, ...]
     """The spellings of the tokens that end an assistant's turn."""
+    escapes: Escapes = field(default_factory=Escapes)
+    """What the tokenizer cannot spell."""
 
     def first(self, entries: Sequence[TemplateMessage], tools: Tools) -> Text:
         """The start of a conversation."""
         whole = self._render(list(entries), tools, prompt=True)
 
         def alone(a: int, i: int) -> Tracked:
-            shown = _behind_base(entries[a:i], entries) if a else list(entries[:i])
+            shown = _behind_base(entries[a:i], entries[a:i]) if a else list(entries[:i])
             return self._render(shown, tools, prompt=False)
 
         ends = _ends(whole, entries, alone)
@@ -75,9 +78,11 @@ class Increments:
         whole = self._render(_behind_base(entries, entries), tools, prompt=True)
         start = self.turn_end(whole, tags_of(whole).rfind(_BASE_TAG) + 1)
 
-        ends = _ends(
-            whole, entries, lambda a, i: self._render(_behind_base(entries[a:i], entries), tools, prompt=False)
-        )
+        def alone(a: int, i: int) -> Tracked:
+            shown = entries[a:i]
+            return self._render(_behind_base(shown, shown if a else entries), tools, prompt=False)
+
+        ends = _ends(whole, entries, alone)
         return Text(whole[start:], tuple(max(0, end - start) for end in ends))
 
     def turn_end(self, text: Tracked, position: int) -> int:
@@ -104,7 +109,7 @@ class Increments:
         return None
 
     def _render(self, entries: list[TemplateMessage], tools: Tools, *, prompt: bool) -> Tracked:
-        return escape_surrogates(self.template.render(entries, tools, prompt=prompt))
+        return self.escapes.apply(self.template.render(entries, tools, prompt=prompt))
 
 
 def _behind_base(entries: Sequence[TemplateMessage], batch: Sequence[TemplateMessage]) -> list[TemplateMessage]:
@@ -119,8 +124,7 @@ def _behind_base(entries: Sequence[TemplateMessage], batch: Sequence[TemplateMes
 
 def _ends(whole: Tracked, entries: Sequence[TemplateMessage], render: _Render) -> tuple[int, ...]:
     """Where each message ends in `whole`."""
-    tags = tags_of(whole)
-    spans = [(tags.find(message_tag(i)), tags.rfind(message_tag(i)) + 1) for i in range(len(entries))]
+    spans = _spans(tags_of(whole), len(entries))
     ends: list[int] = []
     anchor: int | None = None  # the last message so far whose text can be seen
     for i, entry in enumerate(entries):
@@ -140,6 +144,15 @@ def _ends(whole: Tracked, entries: Sequence[TemplateMessage], render: _Render) -
             end = 0  # the template takes no conversation that ends here: its tokens go to the next message
         ends.append(max([end, *ends[-1:]]))
     return tuple(ends)
+
+
+def _spans(tags: str, count: int) -> list[tuple[int, int]]:
+    """First and last position of each message's text, the last exclusive; (-1, 0) where there is none."""
+    found: dict[str, tuple[int, int]] = {}
+    for run in _RUN.finditer(tags):
+        first, _ = found.get(run[1], run.span())
+        found[run[1]] = first, run.end()
+    return [found.get(message_tag(i), (-1, 0)) for i in range(count)]
 
 
 def _end(gap: Tracked, i: int, anchor: int, render: _Render) -> int:

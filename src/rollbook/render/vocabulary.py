@@ -60,6 +60,10 @@ class Vocabulary(dict[int, bytes]):
         self[token] = found
         return found
 
+    def missing(self) -> frozenset[int]:
+        """Bytes that no token stands for alone; text that needs them cannot be encoded."""
+        return frozenset(byte for shown, byte in _ALPHABET.items() if self._tokenizer.token_to_id(shown) is None)
+
     def join(self, token_ids: Iterable[int]) -> bytes:
         """The bytes that the tokens spell."""
         return b"".join(map(self.__getitem__, token_ids))

@@ -51,7 +51,7 @@ class GroupAdvantages(msgspec.Struct, frozen=True, kw_only=True):
 
     def annotations(self, step: int = 0) -> list[Annotation]:
         """One annotation a member: ``advantage`` (None without a vote) beside all that is known of the group."""
-        whole = msgspec.to_builtins(self)
+        whole = {**msgspec.to_builtins(self), "members": list(self.members)}  # as it reads back: JSON has no tuples
         return [
             Annotation(
                 producer=PRODUCER,

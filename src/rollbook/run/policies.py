@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from types import ModuleType
 
-from rollbook.errors import ModelError, UsageError
+from rollbook.errors import ModelError, UsageError, boundary
 from rollbook.models import ModelFiles, ProgressCallback, default_cache, load_model
-from rollbook.policy import LocalName, PolicyName, parse_policy_name
+from rollbook.policy import LocalName, Policy, ScriptedName, load_script, parse_policy_name
 from rollbook.render import HERMES_EXAMPLES, ChatRenderer, RendererConfig
 from rollbook.rollout import LoadedPolicy
 
 __all__ = ["load_policy", "load_renderer"]
+
+CONTEXT = 4096
+"""Tokens of context that a local model gets, or what it was trained for where that is less."""
 
 
 def load_policy(name: str, *, cache: Path | None = None, progress: ProgressCallback | None = None) -> LoadedPolicy:
@@ -30,9 +32,28 @@ def load_policy(name: str, *, cache: Path | None = None, progress: ProgressCallb
     match parsed:
         case LocalName(model):
             files = load_model(model, cache or default_cache(), progress)
-            return LoadedPolicy(_embedded(parsed, files), renderer_for(files))
+            return LoadedPolicy(_embedded(str(parsed), files), renderer_for(files))
+        case ScriptedName(path):
+            # A script holds ids only; they are of the default model's vocabulary.
+            return LoadedPolicy(load_script(path), load_renderer("local", cache=cache, progress=progress))
         case _:
-            raise UsageError(f"policy {name!r}: this version runs 'local' policies only")
+            raise UsageError(f"policy {name!r}: this version runs 'local' and 'scripted' policies only")
+
+
+def _embedded(name: str, files: ModelFiles) -> Policy:
+    if files.weights is None:
+        raise ModelError(f"{name} has no weights; give a GGUF file")
+    with boundary("the embedded engine needs the extra 'local': pip install 'rollbook[local]'", UsageError):
+        engine = importlib.import_module("rollbook.policy.local")
+    config = engine.LocalConfig(
+        name=name,
+        weights=files.weights,
+        stop_ids=files.stop_ids,
+        context_length=min(CONTEXT, files.context_length or CONTEXT),
+        tokenizer_hash=files.tokenizer_hash,
+        template_hash=files.template_hash,
+    )
+    return engine.LocalPolicy(config)
 
 
 def load_renderer(name: str, *, cache: Path | None = None, progress: ProgressCallback | None = None) -> ChatRenderer:

@@ -181,14 +181,12 @@ class FrameFile:
 
         A file header that is damaged or unfinished is left to `walk`: frames carry their version themselves.
         """
-        start = os.pread(self.descriptor, len(MAGIC) - 1, 0)
-        if not MAGIC.startswith(start):
-            raise StoreError(f"{self.name} is not a Rollbook {content} file")
-        if self.size < PREFIX_SIZE:
-            return
-        first = self._step(0)
+        ours = MAGIC.startswith(os.pread(self.descriptor, len(MAGIC) - 1, 0))
+        first = self._step(0) if self.size >= PREFIX_SIZE else None
         if isinstance(first, Frame):
             check_header(first, content, self.name)
+        elif not ours and (first is None or first.reason is DamageReason.LOST):
+            raise StoreError(f"{self.name} is not a Rollbook {content} file")
 
 
 def check_header(frame: Frame, content: FileKind, name: str) -> None:

@@ -15,7 +15,7 @@ import msgspec
 __all__ = ["Annotation", "fold"]
 
 
-class Annotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Annotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """One later fact about a rollout, or about one node of it."""
 
     producer: str

@@ -44,7 +44,7 @@ class Finish(StrEnum):
     """The request failed; no tokens count."""
 
 
-class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The whole sampling transform of a request. The defaults leave the model's distribution as it is."""
 
     temperature: float = 1.0
@@ -112,7 +112,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 _NEUTRAL = Sampling().transform
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """One request to the engine."""
 
     node: int | None = None

@@ -35,7 +35,7 @@ class Column:
 
     def slice(self, start: int, stop: int) -> npt.NDArray[Any]:
         """Rows `start` to `stop`, read-only, without a copy."""
-        view = self._buffer[start:stop]
+        view = self._buffer[start : min(stop, self._size)]
         view.flags.writeable = False
         return view
 

@@ -132,7 +132,7 @@ _KINDS: dict[Reason, EndingKind] = {
 }
 
 
-class Ending(msgspec.Struct, frozen=True):
+class Ending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Why the attempt stopped."""
 
     reason: Reason

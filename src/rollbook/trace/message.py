@@ -79,7 +79,7 @@ class Fault(StrEnum):
     """Cannot be told."""
 
 
-class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ToolCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """One attempted tool call, also a bad one."""
 
     id: str
@@ -95,7 +95,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why the status is not `ok`, for the policy and for people."""
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """One message of a conversation. Text may hold any code point, lone surrogates included."""
 
     role: Role

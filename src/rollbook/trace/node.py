@@ -71,7 +71,7 @@ class ForkReason(StrEnum):
     """A conversation of its own."""
 
 
-class Fork(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Fork(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """The reason that a fork carries."""
 
     reason: ForkReason
@@ -101,7 +101,7 @@ class Mark(StrEnum):
     """Text and ids were removed; its branch does not train."""
 
 
-class NodeText(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class NodeText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """The part of a node that is not tokens, as it is stored."""
 
     message: Message

@@ -15,7 +15,7 @@ from rollbook.trace.message import Message, Role
 __all__ = ["Task"]
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One row of an environment's data."""
 
     id: str

@@ -12,7 +12,7 @@ import msgspec
 __all__ = ["ToolSpec"]
 
 
-class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
+class ToolSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A tool as it is offered to the model."""
 
     name: str

@@ -85,7 +85,7 @@ class ScoringStatus(StrEnum):
     """Not scored yet, or nothing to score."""
 
 
-class Agent(msgspec.Struct, frozen=True, kw_only=True):
+class Agent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Who acts in this rollout."""
 
     name: str = "agent"
@@ -95,7 +95,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """False: its tokens are never trained."""
 
 
-class PolicyRecord(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One row of the policy table."""
 
     name: str
@@ -108,7 +108,7 @@ class PolicyRecord(msgspec.Struct, frozen=True, kw_only=True):
     none."""
 
 
-class NodeRef(msgspec.Struct, frozen=True):
+class NodeRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A node, possibly of another trace of the episode."""
 
     node: int
@@ -116,7 +116,7 @@ class NodeRef(msgspec.Struct, frozen=True):
     """None: this trace."""
 
 
-class Edge(msgspec.Struct, frozen=True, kw_only=True):
+class Edge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A typed link that implies no token prefix. Unknown labels from a harness are kept."""
 
     label: str
@@ -126,7 +126,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-class FinalState(msgspec.Struct, frozen=True, kw_only=True):
+class FinalState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a scorer needs to score again without running again."""
 
     text: str | None = None
@@ -137,7 +137,7 @@ class FinalState(msgspec.Struct, frozen=True, kw_only=True):
     """Files by path: ``sha256:...`` references into the run's blobs."""
 
 
-class TurnReward(msgspec.Struct, frozen=True):
+class TurnReward(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A reward that belongs to one turn."""
 
     node: int
@@ -145,21 +145,21 @@ class TurnReward(msgspec.Struct, frozen=True):
     value: float
 
 
-class Scoring(msgspec.Struct, frozen=True):
+class Scoring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether a reward can be had, and why not."""
 
     status: ScoringStatus = ScoringStatus.PENDING
     reason: str = ""
 
 
-class ErrorNote(msgspec.Struct, frozen=True):
+class ErrorNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Something that went wrong, kept whether or not it decided the ending."""
 
     where: str
     text: str
 
 
-class TimeSplit(msgspec.Struct, frozen=True, kw_only=True):
+class TimeSplit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Wall seconds of a rollout along its critical path; the parts add up to `wall`. None: not known."""
 
     wall: float
@@ -182,7 +182,7 @@ class TimeSplit(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that ran beside the critical path (parallel tools); not part of `wall`."""
 
 
-class TraceHead(msgspec.Struct, frozen=True, kw_only=True):
+class TraceHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What is known when a rollout starts."""
 
     rollout: str
@@ -212,7 +212,7 @@ class TraceHead(msgspec.Struct, frozen=True, kw_only=True):
     """False: the engine gave no token ids (``tokens: absent``); the trace cannot be trained from."""
 
 
-class TraceTail(msgspec.Struct, frozen=True, kw_only=True):
+class TraceTail(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What is known when a rollout stopped."""
 
     ending: Ending | None = None

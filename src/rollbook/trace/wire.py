@@ -68,14 +68,14 @@ START = Cursor()
 """The cursor of a trace of which nothing was stored."""
 
 
-class TextPart(msgspec.Struct, frozen=True, kw_only=True):
+class TextPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Section ``text``: messages from node `first` on."""
 
     first: int
     nodes: list[NodeText]
 
 
-class TokenPart(msgspec.Struct, frozen=True, kw_only=True):
+class TokenPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Section ``tokens``: the node table and the columns, as little-endian arrays.
 
     `counts`: int32 (nodes, 9): parent, origin code, then the node's rows in tokens, runs, (sampled tokens), logprobs,
@@ -91,7 +91,7 @@ class TokenPart(msgspec.Struct, frozen=True, kw_only=True):
     segments: memoryview
 
 
-class CallPart(msgspec.Struct, frozen=True, kw_only=True):
+class CallPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Section ``calls``: calls and edges from these places on."""
 
     first_call: int
@@ -100,7 +100,7 @@ class CallPart(msgspec.Struct, frozen=True, kw_only=True):
     edges: list[Edge]
 
 
-class _Wtf8(msgspec.Struct, frozen=True):
+class _Wtf8(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A section that holds lone surrogates or long numbers."""
 
     wtf8: Any
@@ -195,7 +195,7 @@ def _load_part(trace: Trace, part: Mapping[str, bytes]) -> None:
         tokens = _decode_tokens(part["tokens"])
         counts = np.frombuffer(tokens.counts, "<i4").reshape(-1, TABLE_WIDTH)
         columns = {name: _array(tokens, name) for name in COLUMN_KINDS}
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise RecordError(f"section 'tokens' is damaged: {error}") from error
     trace.graph.load(text.nodes, counts, columns)
     trace.calls += calls.calls

@@ -1,13 +1,13 @@
 """A safe calculator: reads an expression itself, runs no code, and counts exactly.
 
-Grammar, loosest first: ``+ -``; ``* / // %``; signs; ``**`` (binds to the right, and before a sign on its left, as
-in Python); numbers like ``12`` and ``0.5``; brackets. Everything is a fraction, so nothing is rounded inside.
-Bounds, checked before work is done: length of the text, depth of nesting, digits of a result. Anything else is a
-`BadExpression`.
+Grammar, loosest first: ``+ -``; ``* / // %``; signs; ``**`` (binds to the right, and before a sign on its left, as in
+Python); numbers like ``12`` and ``0.5``; brackets. Everything is a fraction, so nothing is rounded inside. Bounds,
+checked before work is done: length of the text, depth of nesting, size of a result. Anything else is a `BadExpression`.
 """
 
 from __future__ import annotations
 
+import decimal
 import re
 from fractions import Fraction
 
@@ -38,17 +38,14 @@ def evaluate(text: str) -> Fraction:
 
 
 def show(value: Fraction) -> str:
-    """`value` as text: whole numbers as they are, others as a decimal of at most 12 significant digits."""
+    """`value` as text: whole numbers exactly, others as a decimal rounded to 12 significant digits, never with an
+    exponent."""
     if value.denominator == 1:
         return str(value.numerator)
-    return f"{_decimal(value):.{SHOWN_DIGITS}g}"
-
-
-def _decimal(value: Fraction) -> float:
-    try:
-        return value.numerator / value.denominator
-    except OverflowError as error:
-        raise BadExpression("the result is too large") from error
+    with decimal.localcontext(prec=SHOWN_DIGITS):
+        rounded = decimal.Decimal(value.numerator) / decimal.Decimal(value.denominator)
+    text = f"{rounded:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _tokens(text: str) -> list[str]:
@@ -87,13 +84,16 @@ class _Reader:
     def sum(self, depth: int) -> Fraction:
         value = self.product(depth)
         while self.peek in ("+", "-"):
-            value = _bounded(value + self.product(depth) if self.take() == "+" else value - self.product(depth))
+            operator = self.take()
+            right = self.product(depth)
+            value = _bounded(value + right if operator == "+" else value - right)
         return value
 
     def product(self, depth: int) -> Fraction:
         value = self.signed(depth)
         while self.peek in ("*", "/", "//", "%"):
-            value = _bounded(_product(value, self.take(), self.signed(depth)))
+            operator = self.take()
+            value = _bounded(_product(value, operator, self.signed(depth)))
         return value
 
     def signed(self, depth: int) -> Fraction:
@@ -144,7 +144,7 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction:
         raise BadExpression("an exponent must be a whole number")
     if base == 0 and exponent < 0:
         raise BadExpression("division by zero")
-    if abs(exponent.numerator) * _bits(base) > BITS_LIMIT:
+    if abs(base) not in (0, 1) and abs(exponent.numerator) * _bits(base) > BITS_LIMIT:
         raise BadExpression("the result is too large")
     return _bounded(Fraction(base**exponent.numerator))
 

@@ -20,11 +20,13 @@ from rollbook.trace.trace import Trace
 
 __all__ = ["CopyWords"]
 
-_WORDS = (
-    "apple bread bridge castle chair cloud coffee engine flower forest garden glass hammer island jacket kettle ladder "
-    "lemon letter market mirror morning needle ocean orange paper piano pillow planet river rocket silver spoon stone "
-    "summer table tiger train violin window winter yellow"
-).split()
+_WORDS = tuple(
+    """
+    apple bread bridge castle chair cloud coffee engine flower forest garden glass hammer island jacket kettle ladder
+    lemon letter market mirror morning needle ocean orange paper piano pillow planet river rocket silver spoon stone
+    summer table tiger train violin window winter yellow
+    """.split()  # noqa: SIM905 (a list of 42 quoted words reads worse)
+)
 _EXAMPLES = ("red cat dog sun moon tree", "blue house bird road lamp wall")
 WORDS_LIMIT = 6
 

@@ -1,0 +1,124 @@
+"""The head of a GGUF file (versions 2 and 3, little-endian), read without the weights.
+
+Layout: magic, version, counts, then key-value pairs, then one row a tensor (name, shape, type, offset), padding,
+data. Every read is bounds-checked, and the data that the tensor rows promise must lie inside the file, so a cut
+download is found here and not by the engine. Format: the GGUF specification of the ggml project.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from pathlib import Path
+
+from rollbook.errors import ModelError
+
+__all__ = ["GgufValue", "read_gguf"]
+
+GgufValue = bool | int | float | str | list["GgufValue"]
+
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+_MAX_NESTING = 4
+
+# Tensor type -> (weights in a block, bytes of a block). A type that is not listed is checked up to its start only.
+_BLOCKS = {
+    0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 10: (256, 84),
+    11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210),
+    24: (1, 1), 25: (1, 2), 26: (1, 4), 28: (1, 8), 30: (1, 2),
+}  # fmt: skip
+
+
+class _Cut(Exception):
+    """The file ends too early, or a count in it cannot be true."""
+
+
+class _Cursor:
+    """Bounds-checked reads over the mapped file."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data, self.at = data, 0
+
+    def take(self, size: int) -> bytes:
+        end = self.at + size
+        if end > len(self.data):
+            raise _Cut
+        piece = self.data[self.at : end]
+        self.at = end
+        return piece
+
+    def unpack(self, layout: str) -> tuple[int, ...]:
+        return struct.unpack("<" + layout, self.take(struct.calcsize("<" + layout)))
+
+    def string(self) -> str:
+        (size,) = self.unpack("Q")
+        return self.take(size).decode("utf-8")
+
+    def value(self, kind: int, depth: int = 0) -> GgufValue:
+        if kind == _STRING:
+            return self.string()
+        if kind == _ARRAY:
+            return self.array(depth + 1)
+        if kind not in _SCALARS:
+            raise _Cut
+        return self.unpack(_SCALARS[kind])[0]
+
+    def array(self, depth: int) -> GgufValue:
+        kind, count = self.unpack("IQ")
+        if count > len(self.data) or depth > _MAX_NESTING:
+            raise _Cut
+        if kind in _SCALARS:
+            return list(self.unpack(f"{count}{_SCALARS[kind]}"))
+        return [self.value(kind, depth) for _ in range(count)]
+
+
+def read_gguf(path: Path) -> dict[str, GgufValue]:
+    """The key-value pairs of `path`. Raises `ModelError` for a missing, foreign, cut or too new file."""
+    try:
+        with path.open("rb") as file:
+            if file.read(4) != b"GGUF":
+                raise ModelError(f"{path} is not a GGUF file: its first bytes are not 'GGUF'")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                return _read(path, data)
+    except FileNotFoundError as error:
+        raise ModelError(f"there is no model file {path}: check the path") from error
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror}") from error
+    except (_Cut, UnicodeDecodeError) as error:
+        raise ModelError(f"{path} is cut short or damaged: fetch or copy it again") from error
+
+
+def _read(path: Path, data: mmap.mmap) -> dict[str, GgufValue]:
+    cursor = _Cursor(data)
+    _, version = cursor.unpack("II")
+    if version not in (2, 3):
+        raise ModelError(f"{path} is GGUF version {version}; versions 2 and 3 (little-endian) can be read")
+    tensors, pairs = cursor.unpack("QQ")
+    found: dict[str, GgufValue] = {}
+    for _ in range(pairs):
+        key = cursor.string()
+        (kind,) = cursor.unpack("I")
+        found[key] = cursor.value(kind)
+    _check_extent(cursor, tensors, found.get("general.alignment", 32))
+    return found
+
+
+def _check_extent(cursor: _Cursor, tensors: int, alignment: GgufValue) -> None:
+    """Raise `_Cut` where the tensors' data would lie beyond the end of the file."""
+    extent = 0
+    for _ in range(tensors):
+        cursor.string()
+        (rank,) = cursor.unpack("I")
+        if rank > 8:
+            raise _Cut
+        weights = 1
+        for size in cursor.unpack(f"{rank}Q"):
+            weights *= size
+        kind, offset = cursor.unpack("IQ")
+        block, bytes_ = _BLOCKS.get(kind, (1, 0))
+        extent = max(extent, offset + weights // block * bytes_)
+    if not isinstance(alignment, int) or alignment < 1:
+        raise _Cut
+    start = -(-cursor.at // alignment) * alignment
+    if start + extent > len(cursor.data):
+        raise _Cut

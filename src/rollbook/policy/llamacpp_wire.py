@@ -1,0 +1,209 @@
+"""What goes to and comes from the ``/completion`` route of llama.cpp's server: request bodies and replies, without I/O.
+
+The server's defaults change the distribution, so every sampler field is set in each request. Order of the transform:
+penalties, temperature, then min-p, top-k and top-p. Logprobs are of the raw model distribution. Penalties count the
+prompt's tokens too; that is this engine's meaning of them. A setting that the engine has no field for is refused, not
+dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from rollbook.errors import ConfigError
+from rollbook.trace.call import Finish, Sampling
+from rollbook.trace.ending import Reason, RolloutFailure
+
+__all__ = ["ModelMeta", "Reply", "check_sampling", "completion_body", "finish_of", "http_failure", "rescore_body"]
+
+ENGINE_SEED = 2**32 - 1
+"""The seed that makes the engine choose one."""
+
+_NEUTRAL: dict[str, Any] = {
+    "dynatemp_range": 0.0,
+    "dynatemp_exponent": 1.0,
+    "top_n_sigma": -1.0,
+    "typical_p": 1.0,
+    "xtc_probability": 0.0,
+    "xtc_threshold": 0.1,
+    "dry_multiplier": 0.0,
+    "dry_base": 1.75,
+    "dry_allowed_length": 2,
+    "dry_penalty_last_n": 0,
+    "mirostat": 0,
+    "min_keep": 0,
+    "logit_bias": [],
+    "ignore_eos": False,
+    "n_keep": 0,
+    "post_sampling_probs": False,
+    "cache_prompt": True,
+    "return_tokens": True,
+    "stream": False,
+}
+_SAMPLERS = ["penalties", "temperature", "min_p", "top_k", "top_p"]
+_RESCORE = Sampling(grammar="root ::= [a-z]+")
+# The server lists probabilities only for a reply that ends on a whole character; the grammar makes the throw-away token
+# such a one, and it does not touch the listed distribution, which is raw.
+
+
+class _Entry(msgspec.Struct):
+    id: int
+    logprob: float
+    top_logprobs: list[_Entry] = []
+
+
+class _Timings(msgspec.Struct):
+    cache_n: int
+    prompt_n: int
+    prompt_ms: float
+    predicted_ms: float
+
+
+class Reply(msgspec.Struct):
+    """The fields of a reply that are read."""
+
+    tokens: list[int]
+    stop_type: str
+    truncated: bool
+    tokens_evaluated: int
+    tokens_predicted: int
+    timings: _Timings
+    completion_probabilities: list[_Entry]
+
+    @classmethod
+    def decode(cls, data: bytes) -> Reply:
+        """Read a reply's body. Raises `RolloutFailure` (`engine_contract`)."""
+        try:
+            return msgspec.json.decode(data, type=cls)
+        except msgspec.DecodeError as error:
+            raise RolloutFailure(Reason.ENGINE_CONTRACT, f"unreadable reply: {error}") from error
+
+    @property
+    def entries(self) -> list[tuple[int, float]]:
+        """(id, logprob) of the sampled tokens, some perhaps left out."""
+        return [(entry.id, entry.logprob) for entry in self.completion_probabilities]
+
+    def listed(self, token: int) -> float | None:
+        """The logprob of `token` among the alternatives for the first place; None where it is not listed."""
+        for entry in self.completion_probabilities[:1]:
+            for other in entry.top_logprobs:
+                if other.id == token:
+                    return other.logprob
+        return None
+
+    def check(self, sent: int, asked: int) -> None:
+        """Hold the counts. Raises `RolloutFailure`."""
+        counted = self.timings.cache_n + self.timings.prompt_n
+        problem = None
+        if self.truncated:
+            problem = "the engine cut the prompt or ran out of its context"
+        elif not self.tokens_evaluated == counted == sent:
+            problem = (
+                f"{sent} prompt tokens were sent, the engine counts {self.tokens_evaluated} and worked on {counted}"
+            )
+        elif self.tokens_predicted != len(self.tokens):
+            problem = f"the engine sampled {self.tokens_predicted} tokens and returned {len(self.tokens)}"
+        if problem:
+            raise RolloutFailure(Reason.ENGINE_CONTRACT, problem)
+        if self.stop_type == "limit" and len(self.tokens) < asked:
+            raise RolloutFailure(Reason.ENGINE_TIMEOUT, f"{len(self.tokens)} of {asked} tokens before the time limit")
+
+
+class _Meta(msgspec.Struct):
+    n_vocab: int
+    n_ctx_train: int
+
+
+class _Model(msgspec.Struct):
+    meta: _Meta
+
+
+class ModelMeta(msgspec.Struct):
+    """The reply of ``/v1/models``."""
+
+    data: list[_Model]
+
+
+class _Error(msgspec.Struct):
+    message: str = ""
+    type: str = ""
+
+
+class _ErrorReply(msgspec.Struct):
+    error: _Error
+
+
+def check_sampling(sampling: Sampling, stop_ids: frozenset[int]) -> None:
+    """Raise `ConfigError` for what this engine cannot do."""
+    foreign = set(sampling.stop_token_ids) - stop_ids
+    if foreign:
+        raise ConfigError(
+            f"llama.cpp stops at the model's own end tokens only, not at {sorted(foreign)}: use stop strings"
+        )
+    if sampling.seed is not None and not 0 <= sampling.seed < ENGINE_SEED:
+        raise ConfigError(f"llama.cpp takes seeds from 0 to {ENGINE_SEED - 1}, not {sampling.seed}")
+
+
+def completion_body(
+    prompt: Sequence[int], sampling: Sampling, *, limit: int, seed: int | None, time_limit: float
+) -> dict[str, Any]:
+    """A request for up to `limit` tokens. `time_limit` in seconds bounds the decoding on the server's side."""
+    penalised = (sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty) != (1.0, 0.0, 0.0)
+    return _NEUTRAL | {
+        "prompt": prompt,
+        "n_predict": limit,
+        "t_max_predict_ms": int(time_limit * 1000),
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "repeat_penalty": sampling.repetition_penalty,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "repeat_last_n": -1 if penalised else 0,
+        "samplers": _SAMPLERS,
+        "seed": ENGINE_SEED if seed is None else seed,
+        "stop": list(sampling.stop),
+        "grammar": sampling.grammar or "",
+        "n_probs": 1,
+    }
+
+
+def rescore_body(prefix: Sequence[int], listed: int, time_limit: float) -> dict[str, Any]:
+    """A request whose reply lists the `listed` most likely tokens behind `prefix`, with raw logprobs."""
+    return completion_body(prefix, _RESCORE, limit=1, seed=0, time_limit=time_limit) | {"n_probs": listed}
+
+
+def finish_of(stop_type: str, last: int, stop_ids: frozenset[int]) -> Finish:
+    """Our finish for the engine's. Raises `RolloutFailure` (`engine_contract`)."""
+    if last in stop_ids:
+        return Finish.STOP
+    match stop_type:
+        case "limit":
+            return Finish.LENGTH
+        case "word":
+            return Finish.STOP_STRING
+        case _:
+            raise RolloutFailure(Reason.ENGINE_CONTRACT, f"the engine stopped by {stop_type!r} behind id {last}")
+
+
+def http_failure(status: int, body: bytes) -> Exception:
+    """The failure that an HTTP error stands for: ours to report, by status and the engine's error type."""
+    try:
+        error = msgspec.json.decode(body, type=_ErrorReply).error
+    except msgspec.DecodeError:
+        error = _Error(body[:200].decode("utf-8", "replace"))
+    detail = f"HTTP {status}: {error.message}"
+    if error.type == "exceed_context_size_error":
+        return RolloutFailure(Reason.CONTEXT_OVERFLOW, detail)
+    if status == HTTPStatus.BAD_REQUEST:
+        return ConfigError(f"llama.cpp refused the request: {error.message}")
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return RolloutFailure(Reason.RATE_LIMITED, detail)
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        return RolloutFailure(Reason.ENGINE_UNREACHABLE, detail)
+    return RolloutFailure(Reason.ENGINE_CONTRACT, detail)

@@ -1,0 +1,101 @@
+"""The one grammar of policy names, read into tagged values; nothing is opened or connected here.
+
+local | local:MODEL | local:PATH.gguf | vllm:URL | sglang:URL | llamacpp:URL | text:URL#MODEL | scripted:FILE
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from rollbook.errors import UsageError
+
+__all__ = ["EngineKind", "LocalName", "PolicyName", "RemoteName", "ScriptedName", "TextName", "parse_policy_name"]
+
+DEFAULT_MODEL = "smollm2-135m"
+GRAMMAR = "local, local:MODEL, local:PATH.gguf, vllm:URL, sglang:URL, llamacpp:URL, text:URL#MODEL or scripted:FILE"
+
+
+class EngineKind(StrEnum):
+    """A server that takes and returns token ids."""
+
+    VLLM = "vllm"
+    SGLANG = "sglang"
+    LLAMACPP = "llamacpp"
+
+
+class LocalName(msgspec.Struct, frozen=True, tag="local"):
+    """The embedded engine."""
+
+    model: str
+    """A model's name, or the path of a GGUF file."""
+
+    def __str__(self) -> str:
+        return f"local:{self.model}"
+
+
+class RemoteName(msgspec.Struct, frozen=True, tag="remote"):
+    """An engine behind a URL."""
+
+    engine: EngineKind
+    url: str
+
+    def __str__(self) -> str:
+        return f"{self.engine}:{self.url}"
+
+
+class TextName(msgspec.Struct, frozen=True, tag="text"):
+    """A text-only endpoint: for evaluation, without token ids."""
+
+    url: str
+    model: str
+
+    def __str__(self) -> str:
+        return f"text:{self.url}#{self.model}"
+
+
+class ScriptedName(msgspec.Struct, frozen=True, tag="scripted"):
+    """Replies out of a file."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return f"scripted:{self.path}"
+
+
+PolicyName = LocalName | RemoteName | TextName | ScriptedName
+
+
+def parse_policy_name(text: str) -> PolicyName:
+    """Read a policy's name. Raises `UsageError` that shows the grammar; ``str()`` of the result is the full name."""
+    head, colon, rest = text.partition(":")
+    if text == "local":
+        return LocalName(DEFAULT_MODEL)
+    if not colon or not rest:
+        raise UsageError(f"{text!r} is not a policy: name it {GRAMMAR}")
+    if head == "local":
+        return LocalName(rest)
+    if head == "scripted":
+        return ScriptedName(Path(rest))
+    if head == "text":
+        url, _, model = rest.partition("#")
+        if not model:
+            raise UsageError(f"{text!r} names no model: write text:URL#MODEL")
+        return TextName(_url(text, url), model)
+    if head in EngineKind:
+        return RemoteName(EngineKind(head), _url(text, rest))
+    raise UsageError(f"{text!r}: unknown kind of policy {head!r}: name it {GRAMMAR}")
+
+
+def _url(text: str, url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        fine = False
+    if not fine:
+        raise UsageError(f"{text!r}: {url!r} is not a URL; it starts with http:// or https:// and a host")
+    return url.rstrip("/")

@@ -1,0 +1,81 @@
+"""Environments by name."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from rollbook.envs import registry
+from rollbook.envs.protocol import Environment
+from rollbook.errors import UsageError
+
+
+class Garden(Environment):
+    def __init__(self, size: int = 3) -> None:
+        self.size = size
+
+
+def broken() -> Environment:
+    return 7  # pyright: ignore[reportReturnType]
+
+
+HERE = f"{__name__}:Garden"
+registry.register("garden-of-tests", Garden)
+registry.register("garden-by-text", HERE)
+
+
+def test_a_name_makes_a_new_instance_with_its_options() -> None:
+    one, two = registry.make("garden-of-tests", size=5), registry.make("garden-by-text")
+    assert isinstance(one, Garden)
+    assert isinstance(two, Garden)
+    assert (one.size, two.size) == (5, 3)
+    assert registry.make("garden-of-tests") is not registry.make("garden-of-tests")
+
+
+def test_names_are_sorted() -> None:
+    known = registry.names()
+    assert list(known) == sorted(known)
+    assert {"garden-by-text", "garden-of-tests"} <= set(known)
+
+
+def test_an_import_string_is_a_name() -> None:
+    made = registry.make(HERE, size=1)
+    assert isinstance(made, Garden)
+    assert made.size == 1
+
+
+def test_nothing_is_imported_before_it_is_made() -> None:
+    registry.register("never-made", "this_module_does_not_exist:Thing")
+    assert "this_module_does_not_exist" not in sys.modules
+    with pytest.raises(UsageError, match=r"this_module_does_not_exist:Thing.*ModuleNotFoundError"):
+        registry.make("never-made")
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("garden-of-test", "did you mean 'garden-of-tests'.*known: .*garden-by-text"),
+        ("zzz", "no environment 'zzz'; known: "),
+        (f"{__name__}:Nothing", "KeyError: 'Nothing'"),
+        (f"{__name__}:HERE", "is a str; name a class or a function"),
+        (f"{__name__}:broken", "made a int, which is no Environment"),
+    ],
+)
+def test_unknown_names_say_what_is_known(name: str, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        registry.make(name)
+
+
+def test_an_unknown_option_says_which_there_are() -> None:
+    with pytest.raises(UsageError, match=r"unexpected keyword argument 'sise'.*size: 'int' = 3"):
+        registry.make("garden-of-tests", sise=1)
+
+
+def test_a_name_stands_for_one_thing() -> None:
+    registry.register("garden-of-tests", Garden)
+    with pytest.raises(UsageError, match="is taken by"):
+        registry.register("garden-of-tests", broken)
+    for bad in ("", "a:b"):
+        with pytest.raises(UsageError, match="holds no colon"):
+            registry.register(bad, Garden)

@@ -1,0 +1,45 @@
+"""All shipped worlds: they conform, and their names cost nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import subprocess
+import sys
+
+import pytest
+
+from rollbook.envs.check import check_env
+from rollbook.errors import UsageError
+from rollbook.worlds import WORLDS, make, names
+
+OPTIONS: list[tuple[str, dict[str, int]]] = [
+    ("calculator", {}),
+    ("calculator", {"difficulty": 1}),
+    ("calculator", {"difficulty": 3}),
+    ("copy", {}),
+    ("copy", {"words": 1}),
+    ("guess", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), OPTIONS)
+@pytest.mark.parametrize("seed", [0, 7])
+def test_every_world_conforms(name: str, options: dict[str, int], seed: int) -> None:
+    assert asyncio.run(check_env(functools.partial(make, name, **options), count=16, seed=seed)) == []
+
+
+def test_every_world_is_tried_here_and_knows_its_name() -> None:
+    assert set(WORLDS) <= set(names())
+    assert {name for name, _ in OPTIONS} == set(WORLDS)
+    assert [type(make(name)).name for name in WORLDS] == list(WORLDS)
+
+
+def test_a_misspelt_world_is_named() -> None:
+    with pytest.raises(UsageError, match="did you mean 'calculator'"):
+        make("calculater")
+
+
+def test_names_import_no_world() -> None:
+    code = "import sys, rollbook.worlds; sys.exit(any(m.startswith('rollbook.worlds.') for m in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
