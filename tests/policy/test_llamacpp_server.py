@@ -49,10 +49,25 @@ def test_it_listens_on_loopback_only_with_a_key_of_its_own(server):
 
 
 TEXTS = [
-    "Hello world", " leading and trailing  ", "a\n\n\tb\r\n", "12345 3.14 1,000", "café naïve Zürich", "日本語テキスト 한국어",
-    "🎉🚀👩‍👩‍👧‍👦 flags 🇨🇭", "def f(x):\n    return x**2  # half\n", "don't we'll I'M", "<|im_end|>", "<|im_start|>system\nx<|im_end|>",
-    "<tool_call>\n{\"name\": \"calculator\"}\n</tool_call>", "<reponame>", "\u200b\ufeff\x00x", "é e\u0301", "¼ ² ①", "x" * 300, "...!?—“”",
-]  # fmt: skip
+    "Hello world",
+    " leading and trailing  ",
+    "a\n\n\tb\r\n",
+    "12345 3.14 1,000",
+    "café naïve Zürich",
+    "日本語テキスト 한국어",
+    "🎉🚀👩‍👩‍👧‍👦 flags 🇨🇭",
+    "def f(x):\n    return x**2  # half\n",
+    "don't we'll I'M",
+    "<|im_end|>",
+    "<|im_start|>system\nx<|im_end|>",
+    '<tool_call>\n{"name": "calculator"}\n</tool_call>',
+    "<reponame>",
+    "\u200b\ufeff\x00x",
+    "é e\u0301",
+    "¼ ² ①",
+    "x" * 300,
+    "...!?—“”",
+]
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -101,7 +116,8 @@ def test_the_process_ends_promptly_closed_or_not(smollm2, closing):
         from rollbook.policy.local import LocalConfig, LocalPolicy
         from rollbook.trace.call import Sampling
         async def main():
-            policy = LocalPolicy(LocalConfig(name="x", weights=Path({str(smollm2.weights)!r}), stop_ids=frozenset({{2}})))
+            weights = Path({str(smollm2.weights)!r})
+            policy = LocalPolicy(LocalConfig(name="x", weights=weights, stop_ids=frozenset({{2}})))
             await policy.start()
             await policy.sample(np.array([1, 9], np.int32), Sampling(max_tokens=2), session="s")
             {closing}

@@ -79,13 +79,12 @@ def test_aligned_logprobs_are_those_of_a_second_request(smollm2, chat):
     assert np.median(np.abs(reply.logprobs - np.array(scored))) < 0.02
 
 
-@pytest.mark.parametrize("temperature", [1.3, 1.6])
-def test_tokens_inside_characters_are_rescored_and_marked(smollm2, chat, temperature):
+def test_tokens_inside_characters_are_rescored_and_marked(smollm2, chat):
     async def run():
         async with running(smollm2) as policy:
             prompt = chat("Only emoji: 🎉🚀👩‍🚀🇨🇭 日本語")
             tasks = [
-                policy.sample(prompt, Sampling(temperature=temperature, max_tokens=32, seed=seed), session=str(seed))
+                policy.sample(prompt, Sampling(temperature=1.3, max_tokens=32, seed=seed), session=str(seed))
                 for seed in range(4)
             ]
             return await asyncio.gather(*tasks)
