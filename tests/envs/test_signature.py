@@ -90,6 +90,10 @@ def test_self_marks_a_method() -> None:
     assert arguments_of(Owner.act, "act").__struct_fields__ == ("text",)
 
 
+async def shared(texts: list[str] = ["a"]) -> str:  # noqa: B006 (the fault that is refused)
+    return "".join(texts)
+
+
 def sync(text: str) -> str:
     return text
 
@@ -128,6 +132,7 @@ async def lost(text: Nowhere) -> str:  # noqa: F821  # pyright: ignore
         (positional, "no name that the model could use"),
         (no_json, "has no JSON form"),
         (lost, "Nowhere"),
+        (shared, "'shared': .*mutable"),
     ],
 )
 def test_what_cannot_be_offered_is_refused(function: Any, problem: str) -> None:

@@ -169,9 +169,9 @@ def test_a_rollout_without_trained_tokens_gives_no_row(tmp_path: Path) -> None:
     assert (report.refused, report.rollouts) == ({"no_token_ids": 1}, 4)
 
 
-@pytest.mark.parametrize("traces", [[], [end(start())]])
-def test_an_export_without_rows_writes_nothing(tmp_path: Path, traces: list[Trace]) -> None:
-    with pytest.raises(UsageError, match="no rollout of this batch gives a sample"):
+@pytest.mark.parametrize(("traces", "why"), [([], "there are no traces"), ([end(start())], "1 no_sampled_tokens")])
+def test_an_export_without_rows_writes_nothing(tmp_path: Path, traces: list[Trace], why: str) -> None:
+    with pytest.raises(UsageError, match=f"no rollout of this batch gives a sample: {why}"):
         export(batch(traces), "jsonl", tmp_path / "out")
     assert names(tmp_path) == []
 

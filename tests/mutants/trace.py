@@ -315,19 +315,19 @@ TRACES = [
     ),
     trace(
         "policies of calls",
-        "if not 0 <= call.policy < len(self.head.policies):",
+        "if not 0 <= call.policy < policies:",
         "if False:",
         "test_a_call_names_what_is_there[given0-names policy 1; the table has 1]",
     ),
     trace(
         "prompts of calls",
-        "if not ROOT <= call.after < len(self.graph):",
+        "if not ROOT <= call.after < nodes:",
         "if False:",
         "test_a_call_names_what_is_there[given2-comes after node 2; there are 2]",
     ),
     trace(
         "nodes of calls",
-        "if call.node is not None and not call.after < call.node < nodes:",
+        "if call.node is not None and not call.after < call.node < nodes + may_follow:",
         "if False:",
         "test_a_call_names_what_is_there[given4-gave node 3]",
     ),

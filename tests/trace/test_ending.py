@@ -49,6 +49,9 @@ def test_rules_that_nobody_changed(reason: Reason) -> None:
     rule = EndingRules().rule(reason)
     if reason is Reason.CANCELLED:
         assert rule == Drop()
+    elif reason is Reason.INTERRUPTED:
+        assert isinstance(rule, Retry)
+        assert rule.times > 1_000_000, "a person asks for each retry, by resuming"
     elif reason.kind is EndingKind.ERROR:
         assert rule == Retry(2)
     else:

@@ -94,3 +94,9 @@ def test_failed_calls_are_no_results() -> None:
     failed = Message(role=Role.TOOL, content="error: 84", call_id="c", name="calculator", fault=Fault.POLICY)
     metrics = rewards(Calculator(), played(TASK, CALL, failed, "84")).metrics
     assert (metrics["results"], metrics["result_right"], metrics["answered"]) == (0.0, 0.0, 1.0)
+
+
+def test_worked_examples_before_the_task_are_nobodys_results() -> None:
+    example = Message(role=Role.TOOL, content="84", call_id="example_0", name="calculator")
+    metrics = rewards(Calculator(), played(TASK, example, "84")).metrics
+    assert (metrics["results"], metrics["result_right"]) == (0.0, 0.0)

@@ -48,6 +48,15 @@ def test_when_the_guesses_are_used_up_all_is_lost() -> None:
     assert steps("5", guesses=1)[-1].ending == Ending(Reason.GOAL_REACHED, "found 5")
 
 
+def test_two_games_in_range_stand_before_the_task() -> None:
+    messages = asyncio.run(Guess(8).setup(TASK))
+    assert [message.content for message in messages if message.role is Role.ASSISTANT] == ["4", "6", "4", "2"]
+    assert messages[-1].content == "Guess"
+    for high in range(2, 30):
+        shown = asyncio.run(Guess(high).setup(TASK))
+        assert all(1 <= int(each.content) <= high for each in shown if each.role is Role.ASSISTANT)
+
+
 def test_a_second_setup_starts_anew() -> None:
     async def play() -> StepResult:
         env = Guess(8, 2)

@@ -6,7 +6,7 @@ not part of it: it changes nothing in the record.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -53,7 +53,7 @@ def differences(stored: dict[str, Any], asked: dict[str, Any], prefix: str = "")
     for key in sorted({*stored, *asked}):
         old, new = stored.get(key), asked.get(key)
         if isinstance(old, dict) and isinstance(new, dict):
-            found += differences(old, new, f"{prefix}{key}.")
+            found += differences(cast("dict[str, Any]", old), cast("dict[str, Any]", new), f"{prefix}{key}.")
         elif old != new:
             found.append(f"{prefix}{key}: {old!r} -> {new!r}")
     return found

@@ -18,7 +18,6 @@ from typing import Protocol, cast
 
 import msgspec
 
-from rollbook import envs
 from rollbook.errors import ConfigError
 from rollbook.rewards import advantages, annotate, decide
 from rollbook.rollout import EnvFactory, GroupPlan, Limiter, LoadedPolicy, RolloutSettings, run_member
@@ -27,6 +26,7 @@ from rollbook.run.policies import load_policy
 from rollbook.store import RecoveryReport, RunReader, RunWriter
 from rollbook.store.folder import write_manifest
 from rollbook.trace import Fate, Trace
+from rollbook.worlds import make
 
 __all__ = ["CONCURRENCY", "Progress", "RunOutcome", "run"]
 
@@ -83,7 +83,7 @@ async def run(
     `loaded` replaces the policy that the configuration names. Raises `UsageError` where the folder, the
     configuration or the policy do not allow it, with the remedy.
     """
-    make_env = functools.partial(envs.make, config.environment, **config.options)
+    make_env = functools.partial(make, config.environment, **config.options)
     tasks = make_env().tasks(config.tasks, config.seed)
     ready = loaded or load_policy(config.policy)
     with _open(config, Path(folder), resume=resume, allow_changed=allow_changed) as writer:

@@ -15,7 +15,6 @@ from rollbook.envs.outcome import ToolRefused
 from rollbook.envs.protocol import Environment, Rewards
 from rollbook.envs.tool import tool
 from rollbook.errors import UsageError
-from rollbook.trace.message import Message, Role
 from rollbook.trace.task import Task
 from rollbook.trace.trace import Trace
 from rollbook.worlds.answers import last_number
@@ -67,15 +66,12 @@ class Calculator(Environment):
         target = Fraction(trace.task.target)
         answer = trace.answer
         said = last_number(answer.content) if answer is not None and not answer.tool_calls else None
-        results = [each for each in trace.graph.messages if _is_result(each)]
+        calls = {call.id for turn in trace.turns() for call in turn.message.tool_calls}
+        results = [each for each in trace.graph.messages if each.call_id in calls and each.fault is None]
         metrics = {
             "answered": float(said is not None),
-            "calls": float(sum(len(turn.message.tool_calls) for turn in trace.turns())),
+            "calls": float(len(calls)),
             "results": float(len(results)),
             "result_right": float(any(last_number(each.content) == target for each in results)),
         }
         return Rewards(float(said == target), metrics=metrics)
-
-
-def _is_result(message: Message) -> bool:
-    return message.role is Role.TOOL and message.fault is None

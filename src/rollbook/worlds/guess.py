@@ -2,7 +2,8 @@
 
 Each reply must hold exactly one number; the answer is ``higher``, ``lower``, or the end (`goal_reached`). A guess that
 narrows the range down earns a tenth of a point, no other reply earns a step reward. The whole rollout's reward is 1
-where the number was found and 0 elsewhere, read from the messages alone.
+where the number was found and 0 elsewhere, read from the messages alone. Two games stand before the task, as turns: a
+small model replies with a number only after it has seen it done.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import ClassVar
 from rollbook.envs.protocol import Environment, StepResult
 from rollbook.errors import UsageError
 from rollbook.trace.ending import Ending, Reason
-from rollbook.trace.message import Message
+from rollbook.trace.message import Message, Role
 from rollbook.trace.task import Task
 from rollbook.trace.trace import Trace
 
@@ -44,14 +45,25 @@ class Guess(Environment):
 
     def _task(self, index: int, seed: int) -> Task:
         rng = random.Random(f"guess {self.high} {seed} {index}")  # noqa: S311 (tasks, not secrets)
-        prompt = f"Guess my number. It is between 1 and {self.high}. Reply with one number."
-        return Task(id=f"guess-{self.high}-{seed}-{index}", prompt=prompt, target=rng.randint(1, self.high))
+        return Task(id=f"guess-{self.high}-{seed}-{index}", prompt=self._prompt, target=rng.randint(1, self.high))
+
+    @property
+    def _prompt(self) -> str:
+        return f"Guess my number. It is between 1 and {self.high}."
 
     async def setup(self, task: Task) -> Sequence[Message]:
         self._secret = int(task.target)
         self._left = self.guesses
         self._range = (1, self.high)
-        return task.messages()
+        shown = [Message(role=Role.SYSTEM, content="Reply with one number.")]
+        for first, hint, second in self._games():
+            said = ((Role.USER, self._prompt), (Role.ASSISTANT, first), (Role.USER, hint), (Role.ASSISTANT, second))
+            shown += [Message(role=role, content=str(text)) for role, text in said]
+        return [*shown, *task.messages()]
+
+    def _games(self) -> list[tuple[int, str, int]]:
+        middle = (1 + self.high) // 2
+        return [(middle, "higher", (middle + 1 + self.high) // 2), (middle, "lower", max(1, middle // 2))]
 
     async def step(self, reply: Message) -> StepResult:
         self._left -= 1
