@@ -14,6 +14,7 @@ from rollbook.store import RunWriter, SegmentReader
 from rollbook.store.append import AppendFile, StoreOptions
 from rollbook.store.frame import FrameKind, Packer
 from rollbook.store.scan import FileHeader, FileKind, FrameFile
+from rollbook.store.segment import Entry, footer_frame
 from rollbook.trace import Trace, summarise
 from tests.store.made import content, whole_trace
 from tests.store.runs import abandon
@@ -63,7 +64,7 @@ def test_one_trace_is_read_without_the_others(tmp_path: Path) -> None:
 def test_a_damaged_footer_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
     path = written(tmp_path / "run", TRACES)
     footer = max(entry.offset + entry.length for entry in SegmentReader(path).entries())
-    for place in (footer + 5, footer + 40, footer + 80, path.stat().st_size - 3):
+    for place in (footer + 5, footer + 40, footer + 80, path.stat().st_size - 20, path.stat().st_size - 3):
         copy = shutil.copy(path, tmp_path / "copy.seg")
         data = bytearray(copy.read_bytes())
         data[place] ^= 1
@@ -72,6 +73,19 @@ def test_a_damaged_footer_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
         assert reader.summaries() == [summarise(trace) for trace in TRACES]
         assert content(reader.get(TRACES[0].id)) == content(TRACES[0])
         assert not reader.report.clean
+
+
+def test_an_index_that_lies_is_not_believed(tmp_path: Path) -> None:
+    path = written(tmp_path / "run", TRACES, closed=False)
+    first, second, *_ = SegmentReader(path).entries()
+    file = AppendFile(path, StoreOptions(), new=False)
+    lies = [Entry(first.rollout, second.offset, second.length)]
+    file.append(footer_frame(Packer(), file.size, lies, []))
+    file.close()
+    reader = SegmentReader(path)
+    assert reader.entries() == lies
+    with pytest.raises(StoreError, match="holds trace"):
+        reader.get(first.rollout)
 
 
 def headed(path: Path, **fields: object) -> Path:

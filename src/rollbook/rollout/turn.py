@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from rollbook.policy.protocol import Completion, TokenIds, check_completion
-from rollbook.render.protocol import Rendering, Turn
+from rollbook.render.protocol import RenderedMessage, Rendering, Turn
 from rollbook.rollout.limits import Allowance
 from rollbook.rollout.loaded import derive_seed
 from rollbook.rollout.state import RolloutState, Stopped
@@ -81,11 +81,17 @@ def observe(state: RolloutState, observation: Sequence[Message]) -> Rendering:
             state.leaf = graph.add(
                 rendered.message,
                 parent=state.leaf,
-                origin=Origin.USER if rendered.message.role is Role.USER else Origin.ENVIRONMENT,
+                origin=_origin(rendered),
                 token_ids=rendered.token_ids,
                 runs=rendered.runs,
             )
     return rendering
+
+
+def _origin(rendered: RenderedMessage) -> Origin:
+    if rendered.added:
+        return Origin.SYNTHETIC
+    return Origin.USER if rendered.message.role is Role.USER else Origin.ENVIRONMENT
 
 
 async def _sample(state: RolloutState, prompt: TokenIds, allowance: Allowance) -> _Reply:
