@@ -1,4 +1,4 @@
-"""The public face: exactly these names, each the thing itself whatever was imported before, and pyright sees the same."""
+"""The public face: exactly these names, each the thing itself whatever came before, and pyright sees the same."""
 
 from __future__ import annotations
 

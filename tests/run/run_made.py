@@ -32,7 +32,7 @@ from rollbook.trace import (
     make_runs,
 )
 from rollbook.worlds import register
-from tests.render.render_families import template, tokenizer_json
+from tests.render.families import template, tokenizer_json
 
 END = "<|im_end|>"
 CALL = '<tool_call>\n{"name": "double", "arguments": {"number": 4}}\n</tool_call>'

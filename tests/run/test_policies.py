@@ -11,7 +11,7 @@ from rollbook.errors import ModelError, UsageError
 from rollbook.models import load_folder
 from rollbook.run import load_policy, load_renderer
 from rollbook.run.policies import renderer_for
-from tests.render.render_families import template
+from tests.render.families import template
 from tests.run.run_made import model_folder, script
 
 

@@ -15,11 +15,10 @@ from typing import Any
 
 import msgspec
 
-from rollbook.export import by_rules
+from rollbook.rewards import decide
 from rollbook.trace import (
     Disposition,
     EndingKind,
-    EndingRules,
     Fate,
     GroupKey,
     Reason,
@@ -179,7 +178,7 @@ class _Tally:
                 self.cached.append(call.cached_tokens)
         self.sampled += trace.graph.sampled_count
         if trace.head.tokens:
-            self.ledger += samples(trace, disposition=disposition or by_rules(trace, EndingRules())).ledger
+            self.ledger += samples(trace, disposition=disposition or decide(trace)).ledger
         self.times.append(trace.tail.times)
         if trace.head.started is not None and trace.tail.finished is not None:
             self.spans.append((trace.head.started, trace.tail.finished))
