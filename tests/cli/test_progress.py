@@ -36,7 +36,9 @@ def test_lines_tell_the_state_at_the_end_and_what_was_done_before() -> None:
         bar.planned(4, 2)
         bar.finished(member(Reason.FINAL_ANSWER, 1.0))
         bar.finished(member(Reason.HARNESS, None))
-    assert text(out) == ("2 of 4 rollouts were finished before\n4 of 4 rollouts, 0 s, mean reward 1.00, 1 errors\n")
+    assert text(out) == (
+        "2 rollouts to run, 2 of 4 were finished before\n4 of 4 rollouts, 0 s, mean reward 1.00, 1 errors\n"
+    )
 
 
 def test_without_a_reward_there_is_no_mean() -> None:

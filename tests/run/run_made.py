@@ -124,7 +124,7 @@ def loaded(folder: Path, *steps: str | Reason, delay: float = 0.0) -> LoadedPoli
     return LoadedPolicy(ScriptedPolicy(said), made)
 
 
-def small_trace(rollout: str, *, group: str = "g", member: int = 0) -> Trace:
+def small_trace(rollout: str, *, group: str = "g", member: int = 0, attempt: int = 0) -> Trace:
     """A running trace of one task with one sampled turn."""
     head = TraceHead(
         rollout=rollout,
@@ -132,6 +132,7 @@ def small_trace(rollout: str, *, group: str = "g", member: int = 0) -> Trace:
         task=Task(id="t", prompt="p"),
         policies=(PolicyRecord(name="scripted"),),
         member=member,
+        attempt=attempt,
     )
     trace = Trace(head)
     asked = trace.graph.add(
