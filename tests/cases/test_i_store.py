@@ -120,6 +120,9 @@ def test_half_a_record_with_the_record_behind_it_loses_nothing_before(share: flo
 
     reader = RunReader(copy)
     assert [trace.id for trace in reader.traces()] == ["first"]
+    if "second" in reader:
+        with pytest.raises(StoreError, match=f"{path.name} at byte {start}"):
+            reader.get("second")
     assert min(damage.offset for damage in reader.report.damages) == start
     with pytest.raises(StoreError, match="damaged"):
         list(RunReader(copy, strict=True).traces())

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from rollbook.audit import audit
 from rollbook.envs import Environment, Rewards, tool
-from rollbook.errors import StoreError
+from rollbook.errors import StoreError, UsageError
 from rollbook.export import export
 from rollbook.rollout import group
 from rollbook.store import RunReader, RunWriter, read_manifest
@@ -162,6 +163,28 @@ def test_a_long_line_in_a_rollout() -> None:
     script = Script([calls("read", "{}"), says("done")])
     (trace,) = asyncio.run(group(Echo, task, script.loaded(), 1))
     assert trace.graph.messages[2].content == long
+
+
+@pytest.mark.parametrize("name", ["half \ud835 pair", "\udfff", "a\0b", "a\u2028b", "a/../b", "x" * 5000])
+def test_odd_ids_go_through_store_and_export(name: str, tmp_path: Path) -> None:
+    with RunWriter.create(tmp_path / "run") as writer:
+        writer.seal(attempt(name, 1.0, group=name))
+        writer.seal(attempt("plain", 1.0))
+        writer.annotate([Annotation(producer="person", name=name, rollout=name, value=name)])
+    reader = RunReader(tmp_path / "run", strict=True)
+    assert reader.rollouts() == [name, "plain"]
+    assert audit(reader).rollouts == 2
+    export(reader, "jsonl", tmp_path / "out.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_bytes().decode("ascii").split("\n")[:-1]]
+    assert [(row["rollout"], row["group"]) for row in rows] == [(name, name), ("plain", "g0")]
+
+
+def test_a_form_that_cannot_hold_a_text_says_so_and_leaves_nothing(tmp_path: Path) -> None:
+    sink = MemorySink()
+    sink.seal(attempt("half \ud835 pair", 1.0))
+    with pytest.raises(UsageError, match="'jsonl' can"):
+        export(sink, "parquet", tmp_path / "out.parquet")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_half_a_surrogate_in_bytes_of_the_policy_stays_bytes() -> None:
