@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from rollbook.envs import Environment, ForeignError, ToolSet, call_foreign
+from rollbook.envs.convert import plain_json
 from rollbook.errors import RollbookError, StoreError, boundary
 from rollbook.rewards import score_trace
 from rollbook.rollout.limiter import Limiter
@@ -28,6 +29,7 @@ from rollbook.trace import (
     Drop,
     Ending,
     EndingRules,
+    FinalState,
     MemorySink,
     Message,
     Reason,
@@ -154,9 +156,18 @@ async def _clean_up(state: RolloutState) -> None:
 async def _keep_final_state(state: RolloutState) -> None:
     try:
         final = await call_foreign(state.env.final_state(), state.budget.limits.score_timeout)
-        state.trace.update(final_state=final)
+        with boundary("final state", ForeignError):
+            state.trace.update(final_state=_plain(final))
     except RollbookError as error:
         state.trace.note("final_state", str(error))
+
+
+def _plain(final: FinalState | None) -> FinalState | None:
+    """A final state as it is read back; what cannot be stored is refused here, for it must not cost the record."""
+    if final is None:
+        return None
+    fields = {"text": final.text, "data": plain_json(final.data, "data"), "files": final.files}
+    return msgspec.convert(fields, FinalState)
 
 
 def head_for(
