@@ -255,6 +255,31 @@ def test_a_disk_that_stays_full_is_loud_and_the_trace_is_whole() -> None:
     assert sink.get(trace.id).text == "ok"
 
 
+ODD_STATES = [object(), {1, 2}, {1: 2}, b"\xff", float("nan"), "\ud83d", 2**80]
+
+
+@pytest.mark.parametrize("data", ODD_STATES)
+def test_a_result_that_cannot_be_written_costs_no_rollout(data: Any, tmp_path: Path) -> None:
+    """What the environment hands over may be anything; its neighbours and its own ending and reward stay."""
+    script = Script([says("ok")])
+    task = Task(id="t", prompt="go")
+
+    class Mixed(Answers):
+        async def score(self, trace: Trace) -> Rewards:
+            return Rewards(0.75, parts={"a": 0.75})
+
+    with RunWriter.create(tmp_path / "run") as writer:
+        odd = {"answer": "ok", "log": data}
+        made = iter([odd, {"answer": "ok"}, odd, {"answer": "ok"}])
+        traces = asyncio.run(group(lambda: Mixed(next(made)), task, script.loaded(), 4, sink=writer))
+    reader = RunReader(tmp_path / "run", strict=True)
+    assert sorted(reader.rollouts()) == sorted(trace.id for trace in traces)
+    assert [(trace.ending, trace.reward) for trace in reader.traces()] == [(Ending(Reason.FINAL_ANSWER), 0.75)] * 4
+    for trace in traces:
+        assert bits(reader.get(trace.id)) == bits(trace)
+        assert (trace.tail.final_state is None) == any(error.where == "final_state" for error in trace.tail.errors)
+
+
 def test_the_real_store_takes_the_record_of_the_report(tmp_path: Path) -> None:
     result = {"answer": "ok", "log": "\ud83d", "\ud83d": ["\udc00"]}
     with RunWriter.create(tmp_path / "run") as writer:
@@ -324,6 +349,15 @@ def test_every_value_has_one_text_and_keeps_its_type(value: Any, text: str, valu
     with RunWriter.create(tmp_path / "run") as writer:
         writer.seal(trace)
     assert RunReader(tmp_path / "run").get(trace.id).graph.messages[2] == message
+
+
+@report("I14")
+def test_observations_of_a_step_become_text_by_the_same_conversion(given: dict[str, Any]) -> None:
+    values = [python_value(value) for value in given["tool_returns"]]
+    trace = run_one(lambda: Talk(values), Script([says("and?")]))
+    seen = [(each.content, each.value_type, each.raw) for each in trace.graph.messages[2::2]]
+    results = [returned(value)[0] for value in values]
+    assert seen == [(each.content, each.value_type, each.raw) for each in results]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf"), {1}, {1: 2}, object(), [object()], {"a": {3: 4}}])
