@@ -6,6 +6,7 @@ would make them look better.
 
 from __future__ import annotations
 
+import random
 import sysconfig
 from pathlib import Path
 
@@ -33,8 +34,10 @@ class Corpus:
 
 
 def _source(characters: int) -> str:
-    """Whole files of the standard library, in the order of their names."""
-    files = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
+    """Whole files of the standard library, its tests included, in an order that is random and always the same."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    files = sorted(path for path in root.rglob("*.py") if "site-packages" not in path.parts)
+    random.Random(0).shuffle(files)
     found: list[str] = []
     size = 0
     for path in files:

@@ -6,6 +6,7 @@ of 8 that share a prompt.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import numpy as np
@@ -128,7 +129,8 @@ class Maker:
                 wall=float(rng.exponential(2.0)),
             )
         )
-        attempt = ToolCall(id=f"call_{turn}_0", name="run", arguments={"code": code}, raw=f'{{"code": {code!r}}}')
+        raw = json.dumps({"name": "run", "arguments": {"code": code}}, ensure_ascii=False)
+        attempt = ToolCall(id=f"call_{turn}_0", name="run", arguments={"code": code}, raw=raw)
         return trace.graph.add(
             Message(role=Role.ASSISTANT, content=said, tool_calls=(attempt,)),
             parent=leaf,
