@@ -1,6 +1,6 @@
 """The checks of the package, each as a mutant: the check is taken away and a named test must turn red.
 
-One module a room, each with a list ``MUTANTS``; `tools/mutants.py` runs them.
+One module a room (or a part of one), each with a list ``MUTANTS``; `tools/mutants.py` runs them.
 """
 
 from __future__ import annotations

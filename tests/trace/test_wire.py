@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 from rollbook.errors import NewerFormat, RecordError
 from rollbook.trace import (
     ROOT,
+    Annotation,
     Call,
     Edge,
     Ending,
+    FinalState,
     Finish,
     Message,
     NodeRef,
@@ -41,9 +43,11 @@ from rollbook.trace.wire import (
     Cursor,
     Sections,
     check_version,
+    decode_record,
     decode_trace,
     encode_head,
     encode_part,
+    encode_record,
     encode_tail,
 )
 from tests.strategies import traces
@@ -349,3 +353,26 @@ def test_a_running_trace_that_lies_is_refused() -> None:
     trace.calls.clear()
     with pytest.raises(RecordError, match="names call 0; there are 0"):
         decode_trace(encode_head(trace), [encode_part(trace)], None)
+
+
+def test_a_record_beside_traces_survives_whatever_text_it_holds() -> None:
+    notes = [
+        Annotation(producer="p", name="label", rollout="r", value={"n": 10**30, "s": text}) for text in ("é", "\ud83d")
+    ]
+    assert decode_record(encode_record(notes), list[Annotation], "annotations") == notes
+    with pytest.raises(RecordError, match="section 'annotations' is damaged"):
+        decode_record(b"\xc1", list[Annotation], "annotations")
+
+
+def test_what_is_not_plain_data_is_refused_when_it_is_stored() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    for value in (object(), endless):
+        with pytest.raises(RecordError, match="cannot be stored as plain data"):
+            encode_record(Annotation(producer="p", name="n", rollout="r", value=value))
+    for trace in (small(config={"a": object()}), small()):
+        trace.update(final_state=FinalState(data=object()))
+        with pytest.raises(RecordError, match="cannot be stored as plain data"):
+            encode_tail(trace)
+    with pytest.raises(RecordError, match="cannot be stored as plain data"):
+        encode_head(small(config={"a": object()}))

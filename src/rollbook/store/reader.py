@@ -17,13 +17,14 @@ from rollbook.store.notes import read_annotations
 from rollbook.store.report import Damage, DamageReason, RecoveryReport
 from rollbook.store.segment import SegmentReader
 from rollbook.trace.annotation import Annotation, fold
+from rollbook.trace.protocols import TraceSource
 from rollbook.trace.summary import Summary
 from rollbook.trace.trace import Trace
 
 __all__ = ["RunReader"]
 
 
-class RunReader:
+class RunReader(TraceSource):
     """Reads one run."""
 
     def __init__(self, folder: str | os.PathLike[str], *, strict: bool = False) -> None:

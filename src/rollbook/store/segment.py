@@ -226,9 +226,8 @@ class SegmentReader:
             return None
         try:
             entries = decode_record(file.section(footer, SectionId.INDEX), list[Entry], "index")
-        except (DamagedFrame, RecordError) as error:
-            self.report.add(file.damage(footer.offset, footer.length, DamageReason.FOOTER, str(error)))
-            return None
+        except (DamagedFrame, RecordError):
+            return None  # the scan that follows comes to the footer and reports it
         return _Known(inode, True, footer.end, {entry.rollout: entry for entry in entries}, None)
 
     def _scan(self, file: FrameFile, known: _Known) -> _Known:
@@ -248,7 +247,9 @@ class SegmentReader:
             elif found.kind == FrameKind.FOOTER:
                 sealed = True
                 if not known.end:
-                    self.report.add(file.damage(found.offset, found.length, DamageReason.FOOTER, "its trailer"))
+                    self.report.add(
+                        file.damage(found.offset, found.length, DamageReason.FOOTER, "its index or its end")
+                    )
         return _Known(known.inode, sealed, end, places, summaries)
 
     def _summary(self, file: FrameFile, frame: Frame) -> Summary | None:
