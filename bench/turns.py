@@ -36,14 +36,15 @@ WINDOWS = {4: (2, 6), 50: (48, 52), 200: (198, 202), 400: (396, 400)}
 SAMPLED, OBSERVED = 170, 220
 """Tokens of a reply and of a tool result: the shape of 20 turns with 8.2k tokens."""
 DIFFERENT = 500
-"""Different replies and results; a rollout of 400 turns repeats none."""
+"""Different replies and results. A rollout of 400 turns repeats none, and each starts at another one, so that all
+windows meet all texts."""
 
 
 class Shell(Environment):
     """One tool that gives source text back at once."""
 
-    def __init__(self, results: list[str]) -> None:
-        self._results, self._next = results, 0
+    def __init__(self, results: list[str], first: int) -> None:
+        self._results, self._next = results, first
 
     @tool
     async def read(self, path: str, line: int = 1) -> str:
@@ -62,12 +63,14 @@ class Script:
 
     def __init__(self, replies: list[Completion]) -> None:
         self._replies = replies
+        self.first = 0
+        """The reply that a rollout starts with."""
         self.marks: list[float] = []
 
     def __call__(self, prompt: TokenIds, sampling: Sampling, session: str) -> Completion:
         del prompt, sampling, session
         self.marks.append(time.process_time())
-        return self._replies[len(self.marks) % len(self._replies)]
+        return self._replies[(self.first + len(self.marks)) % len(self._replies)]
 
 
 def make_replies(renderer: ChatRenderer, corpus: Corpus, rng: np.random.Generator, count: int) -> list[Completion]:
@@ -98,7 +101,7 @@ class LongRollouts:
     """Runs rollouts of `TURNS` turns one after the other and keeps what their turns cost."""
 
     def __init__(self, renderer: ChatRenderer, corpus: Corpus, writer: RunWriter) -> None:
-        rng = np.random.default_rng(1)
+        self._rng = rng = np.random.default_rng(1)
         self._script = Script(make_replies(renderer, corpus, rng, DIFFERENT))
         self._results = [corpus.cut(rng, OBSERVED)[1] for _ in range(DIFFERENT)]
         self._loaded = LoadedPolicy(ScriptedPolicy(self._script), renderer)
@@ -113,7 +116,8 @@ class LongRollouts:
     async def run(self, number: int) -> None:
         """One more rollout."""
         self._script.marks.clear()
-        env = Shell(self._results)
+        self._script.first = first = int(self._rng.integers(DIFFERENT))
+        env = Shell(self._results, first)
         head = head_for(env, Task(id="t", prompt="Find the bug."), self._loaded, group=f"g{number}")
         trace = await run_rollout(env, head, self._loaded, self._settings, seed=number, sink=self._writer)
         marks = self._script.marks
