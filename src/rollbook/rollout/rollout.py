@@ -90,26 +90,29 @@ async def run_rollout(
 
 
 async def _attempt(state: RolloutState, agent: Agent) -> Ending:
-    """Set up and let the agent act; whatever stops it becomes the one ending."""
+    """Set up and let the agent act. What stopped the session first is the ending, whatever the agent made of it."""
     limits = state.budget.limits
+    wall_cap = Ending(Reason.HARNESS, f"wall cap of {limits.wall} s reached")
     try:
-        async with asyncio.timeout(limits.wall):
+        async with asyncio.timeout(limits.wall) as cap:
             with state.watch.span(Part.SANDBOX):
                 observation = await _set_up(state)
             where = "agent loop" if agent is chat else "agent"
             reason = Reason.INTERNAL if agent is chat else Reason.HARNESS
             with boundary(where, lambda text: RolloutFailure(reason, text)):
                 await agent(Session(state, observation))
+        # an agent may have swallowed the cancellation
+        ending = wall_cap if cap.expired() else Ending(Reason.FINAL_ANSWER)
     except Stopped as stopped:
-        return stopped.ending
+        ending = stopped.ending
     except RolloutFailure as failure:
-        return failure.ending
+        ending = failure.ending
     except TimeoutError:
-        return Ending(Reason.HARNESS, f"wall cap of {limits.wall} s reached")
+        ending = wall_cap
     except RollbookError as error:
         state.trace.note("rollout", "".join(traceback.format_exception(error)))
-        return Ending(Reason.INTERNAL, str(error))
-    return Ending(Reason.FINAL_ANSWER)
+        ending = Ending(Reason.INTERNAL, str(error))
+    return state.stopped or ending
 
 
 async def _set_up(state: RolloutState) -> Sequence[Message]:
