@@ -10,7 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from rollbook.envs import ForeignError, ToolOutcome, call_foreign, error_observation, failed, to_text
+from rollbook.envs import (
+    ForeignError,
+    NotConvertible,
+    StepResult,
+    ToolOutcome,
+    call_foreign,
+    error_observation,
+    failed,
+    to_text,
+)
 from rollbook.rollout.state import RolloutState
 from rollbook.rollout.stopwatch import Part
 from rollbook.rollout.turn import observe
@@ -42,13 +51,13 @@ async def answer_reply(state: RolloutState, reply: Message) -> Sequence[Message]
     """Let the environment answer a reply that calls no tool; None from it makes the reply the final answer."""
     with state.watch.span(Part.TOOL):
         try:
-            result = await state.within_deadline(call_foreign(state.env.step(reply), None))
-        except ForeignError as error:
+            result = await state.within_deadline(call_foreign(_step(state, reply), None))
+            text = to_text(result.observation).text if result is not None else ""
+        except (ForeignError, NotConvertible) as error:
             raise RolloutFailure(Reason.TOOL_SERVER, f"step: {error}") from error
     if result is None:
         state.stop(Ending(Reason.FINAL_ANSWER))
     state.reward(result.reward)
-    text = to_text(result.observation).text
     messages = (Message(role=Role.USER, content=text),)
     if result.ending is not None:
         if text:
@@ -57,21 +66,31 @@ async def answer_reply(state: RolloutState, reply: Message) -> Sequence[Message]
     return messages
 
 
+async def _step(state: RolloutState, reply: Message) -> StepResult | None:
+    result: object = await state.env.step(reply)
+    if result is None or isinstance(result, StepResult):
+        return result
+    raise ForeignError(f"returned a {type(result).__name__}; return a StepResult or None")
+
+
 async def _execute(state: RolloutState, calls: Sequence[ToolCall]) -> dict[str, ToolOutcome]:
-    """Run calls side by side; the outcomes by call id, in the order of the calls."""
+    """Run calls side by side; the outcomes by call id, in the order of the calls. A failure that ends the rollout
+    cancels the others."""
     began = state.watch.elapsed
     failures: list[RolloutFailure] = []
     outcomes: dict[str, ToolOutcome] = {}
+    running: list[asyncio.Task[None]] = []
 
     async def run(call: ToolCall) -> None:
         try:
             outcomes[call.id] = await state.tools.invoke(call)
         except RolloutFailure as failure:
             failures.append(failure)
+            for task in running:
+                task.cancel()
 
     async with asyncio.TaskGroup() as group:
-        for call in calls:
-            group.create_task(run(call))
+        running += [group.create_task(run(call)) for call in calls]
     if failures:
         raise failures[0]
     busy = sum(outcome.seconds for outcome in outcomes.values())

@@ -4,11 +4,12 @@ decides the order."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import cast
 
 from rollbook.rollout.acting import answer_calls, answer_reply
 from rollbook.rollout.state import RolloutState
 from rollbook.rollout.turn import take_turn
-from rollbook.trace import Message, ParseStatus, Task
+from rollbook.trace import Message, ParseStatus, Reason, RolloutFailure, Task
 
 __all__ = ["Agent", "Session", "chat"]
 
@@ -28,16 +29,29 @@ class Session:
         return self._state.trace.task
 
     async def reply(self, observation: Sequence[Message]) -> Message:
-        """Show the policy an observation and get its reply."""
+        """Show the policy an observation, at least one message, and get its reply."""
         with self._state.step():
+            _check_messages(observation)
             return await take_turn(self._state, observation)
 
     async def answer(self, reply: Message) -> Sequence[Message]:
-        """Act on a reply: execute its tool calls, or let the environment answer it. Returns the next observation."""
-        with self._state.step():
+        """Act on the last reply, once: execute its tool calls, or let the environment answer it. Returns the next
+        observation."""
+        state = self._state
+        with state.step():
+            if state.unanswered is None or reply != state.unanswered:
+                raise RolloutFailure(Reason.HARNESS, "the agent answered what is not the last reply, or answered twice")
+            state.unanswered = None
             if any(call.status is not ParseStatus.INSIDE_REASONING for call in reply.tool_calls):
-                return await answer_calls(self._state, reply)
-            return await answer_reply(self._state, reply)
+                return await answer_calls(state, reply)
+            return await answer_reply(state, reply)
+
+
+def _check_messages(observation: object) -> None:
+    """An agent is the user's code: what it shows the policy is looked at before it is rendered."""
+    fine = isinstance(observation, Sequence) and not isinstance(observation, str) and len(observation) > 0
+    if not fine or not all(isinstance(each, Message) for each in cast("Sequence[object]", observation)):
+        raise RolloutFailure(Reason.HARNESS, "the agent's observation is no sequence of at least one Message")
 
 
 Agent = Callable[[Session], Awaitable[None]]
