@@ -32,9 +32,9 @@ def test_without_a_reencoder_it_is_not_judged_and_not_zero() -> None:
 def test_turns_of_another_or_an_unknown_tokenizer_are_not_judged() -> None:
     other = Build("a", tokenizer="other").observe().turn().end()
     unknown = Build("b", tokenizer="").observe().turn().end()
-    row = check("drift", other, unknown, renderer=Spelling())
+    row = check("drift", other, other, unknown, renderer=Spelling())
     assert row.status is Status.NOT_JUDGED
-    assert (row.details["other_tokenizer"], row.details["unknown_tokenizer"]) == (1, 1)
+    assert (row.details["other_tokenizer"], row.details["unknown_tokenizer"]) == (2, 1)
     assert check("drift", other, sound("c"), renderer=Spelling()).n == 1
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from rollbook.audit import Status
-from rollbook.trace import EndingKind, Reason
+from rollbook.trace import Ending, EndingKind, Reason
 from tests.audit.build import Build, check, sound
 
 
@@ -48,3 +48,9 @@ def test_a_failed_scoring_is_found_with_its_reason() -> None:
 @pytest.mark.parametrize("name", ["endings", "error_rate", "truncated", "scoring_failed"])
 def test_an_empty_batch_is_not_judged(name: str) -> None:
     assert check(name).status is Status.NOT_JUDGED
+
+
+def test_the_finding_quotes_the_detail() -> None:
+    trace = Build().trace
+    trace.end(Ending(Reason.SANDBOX_LOST, "the host went away"))
+    assert check("error_rate", trace).findings[0].text == "error/sandbox_lost: the host went away"

@@ -1,4 +1,5 @@
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -63,3 +64,18 @@ def test_findings_are_bounded_and_their_number_is_not() -> None:
     row = check("error_rate", *traces, gate=Gate(findings=3))
     assert (len(row.findings), row.found) == (3, 7)
     assert check("error_rate", sound(), gate=Gate(findings=0)).findings == ()
+
+
+def test_the_documentation_has_the_table_as_it_is() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+    stated = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    limits = ["none" if row.limit is None else f"{row.limit:g}" for row in CHECKS]
+    assert [[cell.strip("|` ") for cell in cells] for cells in stated] == [
+        [row.name, row.unit, row.of, limit, row.means] for row, limit in zip(CHECKS, limits, strict=True)
+    ]
+
+
+def test_the_documented_gate_is_one() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+    gate = Gate.from_mapping(tomllib.loads(text.split("```toml")[1].split("```")[0]))
+    assert gate.limits == {"drift": 0.02, "error_rate": None}

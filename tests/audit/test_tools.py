@@ -15,11 +15,11 @@ def test_rendered_tools_are_fine() -> None:
     assert (row.status, row.value, row.n) == (Status.OK, 0, 1)
 
 
-@pytest.mark.parametrize("rendered", [False, None])
-def test_tools_that_do_not_stand_in_the_prompt_break(rendered: bool | None) -> None:
+@pytest.mark.parametrize(("rendered", "what"), [(False, "do not stand"), (None, "not known to stand")])
+def test_tools_that_do_not_stand_in_the_prompt_break(rendered: bool | None, what: str) -> None:
     row = check("tools_unrendered", given(rendered))
     assert (row.status, row.value) == (Status.BROKE, 1)
-    assert row.findings[0].rollout == "r0"
+    assert (row.findings[0].rollout, row.findings[0].text) == ("r0", f"1 tools {what} in the prompt")
 
 
 def test_what_a_text_engine_rendered_is_not_known() -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollbook.errors import StoreError, UsageError
-from rollbook.export import ExportReport, by_rules, export
+from rollbook.errors import RecordError, StoreError, UsageError
+from rollbook.export import ExportReport, export
 from rollbook.export.report import snapshot
 from rollbook.trace import (
     Annotation,
@@ -33,6 +33,7 @@ from rollbook.trace import (
     TurnReward,
     make_runs,
 )
+from rollbook.trace.disposition import decide
 from rollbook.trace.facts import ADVANTAGE, DISPOSITION, Advantage
 from tests.export.build import batch, end, names, sound, start, turn
 
@@ -111,7 +112,7 @@ def test_the_caller_comes_before_the_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize("reason", Reason)
 def test_without_a_decision_the_rules_decide(reason: Reason) -> None:
     trace = end(turn(start()), reason)
-    assert by_rules(trace, EndingRules()).votes == (reason.kind != "error")
+    assert decide(trace, EndingRules()).votes == (reason.kind != "error")
 
 
 @pytest.mark.parametrize(
@@ -120,16 +121,17 @@ def test_without_a_decision_the_rules_decide(reason: Reason) -> None:
 )
 def test_each_rule_has_its_fate(rule: object, fate: Fate) -> None:
     rules = EndingRules({Reason.MAX_TURNS: rule})
-    decision = by_rules(end(turn(start()), Reason.MAX_TURNS), rules)
+    decision = decide(end(turn(start()), Reason.MAX_TURNS), rules)
     assert (decision.fate, decision.rule.partition(":")[0]) == (fate, "max_turns")
 
 
 def test_without_an_ending_a_reward_or_a_score_there_is_no_vote() -> None:
     failed = turn(start())
     failed.score_failed("boom")
-    assert by_rules(end(failed, reward=None), EndingRules()) == Disposition(Fate.DROPPED, "scoring failed")
-    assert by_rules(end(turn(start()), reward=None), EndingRules()) == Disposition(Fate.DROPPED, "no reward")
-    assert by_rules(start(), EndingRules()) == Disposition(Fate.DROPPED, "no ending")
+    assert decide(end(failed, reward=None), EndingRules()) == Disposition(Fate.DROPPED, "scoring failed")
+    assert decide(end(turn(start()), reward=None), EndingRules()) == Disposition(Fate.DROPPED, "no reward")
+    with pytest.raises(RecordError, match="no ending"):
+        decide(start(), EndingRules())
 
 
 @pytest.mark.parametrize(
@@ -169,9 +171,9 @@ def test_a_rollout_without_trained_tokens_gives_no_row(tmp_path: Path) -> None:
     assert (report.refused, report.rollouts) == ({"no_token_ids": 1}, 4)
 
 
-@pytest.mark.parametrize("traces", [[], [end(start())]])
-def test_an_export_without_rows_writes_nothing(tmp_path: Path, traces: list[Trace]) -> None:
-    with pytest.raises(UsageError, match="no rollout of this batch gives a sample"):
+@pytest.mark.parametrize(("traces", "why"), [([], "there are no traces"), ([end(start())], "1 no_sampled_tokens")])
+def test_an_export_without_rows_writes_nothing(tmp_path: Path, traces: list[Trace], why: str) -> None:
+    with pytest.raises(UsageError, match=f"no rollout of this batch gives a sample: {why}"):
         export(batch(traces), "jsonl", tmp_path / "out")
     assert names(tmp_path) == []
 

@@ -1,10 +1,11 @@
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rollbook.errors import RecordError, UsageError
-from rollbook.export.fields import check_sample
+from rollbook.export.fields import check_sample, scalars
 from rollbook.trace import Sample, samples
 from tests.export.build import sound
 
@@ -47,3 +48,11 @@ def test_numbers_that_are_none_are_refused(value: float) -> None:
         check_sample(replace(sample(), turn_rewards=((0, value),)))
     with pytest.raises(UsageError, match="the advantage is"):
         check_sample(replace(sample(), advantage=value))
+
+
+def test_the_documentation_names_every_field() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
+    cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    stated = {name.strip(" `") for cell in cells for name in cell.split(",")}
+    arrays = {"token_ids", "sampled", "loss_mask", "logprobs", "policy_version", "turn_id"}
+    assert stated == arrays | scalars(sample()).keys()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 import time
 from typing import Any
 
@@ -10,12 +12,12 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from render_families import ADD
 
 from rollbook.errors import ConfigError
 from rollbook.render.calls import MAX_ERROR, CallReader, read_json
 from rollbook.trace.message import ParseStatus, ToolCall
 from rollbook.trace.tools import ToolSpec
+from tests.render.families import ADD
 
 READER = CallReader()
 FREE = ToolSpec(name="free", description="", parameters={"type": "object"})
@@ -199,6 +201,26 @@ def test_a_remote_reference_is_never_fetched() -> None:
     for reference in ("http://127.0.0.1:9/schema.json", "https://example.invalid/x", "#/$defs/none", "other.json"):
         with pytest.raises(ConfigError, match="which is not in it"):
             read('{"name": "tool", "arguments": {"x": 1}}', with_schema(properties={"x": {"$ref": reference}}))
+
+
+def test_no_connection_is_made_for_a_reference() -> None:
+    seen: list[object] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> None:
+            connection, address = server.accept()
+            seen.append(address)
+            connection.close()
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        port = server.getsockname()[1]
+        tool = with_schema(properties={"x": {"$ref": f"http://127.0.0.1:{port}/schema.json"}})
+        with pytest.raises(ConfigError, match="which is not in it"):
+            read('{"name": "tool", "arguments": {"x": 1}}', tool)
+        assert not seen
+        socket.create_connection(("127.0.0.1", port)).close()  # frees the thread
+        thread.join()
 
 
 def test_a_reference_inside_the_schema_works() -> None:

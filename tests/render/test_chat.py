@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from render_families import ADD, CONTROL, FAMILIES, MARKERS, Family, family, template, tokenizer_json
 
 from rollbook.errors import ModelError
 from rollbook.render import HERMES_EXAMPLES, ChatRenderer, RendererConfig, Rendering, Turn
@@ -20,6 +19,7 @@ from rollbook.render.template import plain_render
 from rollbook.render.tracked import Tracked, scaffold
 from rollbook.trace.message import Message, ParseStatus, Role, ToolCall
 from rollbook.trace.runs import RunKind, expand_runs
+from tests.render.families import ADD, CONTROL, FAMILIES, MARKERS, Family, family, template, tokenizer_json
 
 HARD = ["", " ", "\n", "\0", "\u2028", "\u2029x", "\ufeff", "{{ 7 * 7 }}", "{% raw %}", "é", "🙂", *CONTROL, *MARKERS]
 HARD += [
@@ -211,6 +211,14 @@ def test_tools_go_into_the_template_that_has_a_place_for_them() -> None:
     assert '{"type": "function", "function": {"name": "add"' in shown
     assert made.tools_rendered
     assert [one.added for one in made.messages] == [False]
+
+
+def test_a_template_with_a_place_for_tools_does_not_use_a_tool_prompt() -> None:
+    config = RendererConfig(name="q", stop_ids=frozenset({family("qwen3-marked").stop}), tool_prompt=HERMES_EXAMPLES)
+    made = ChatRenderer.build(tokenizer_json(marked=True), template("qwen3"), config)
+    assert made.info.tool_prompt is None
+    expected = family("qwen3-marked").renderer.open([user("2 + 3?")], [ADD])
+    assert ids_of(made.open([user("2 + 3?")], [ADD])) == ids_of(expected)
 
 
 def test_a_template_that_would_drop_tools_is_an_error() -> None:

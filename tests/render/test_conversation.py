@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from render_families import ADD
 
 from rollbook.errors import ModelError
 from rollbook.render.conversation import Chat
 from rollbook.render.toolprompt import HERMES_EXAMPLES
 from rollbook.render.tracked import SCAFFOLD, message_tag, tags_of
 from rollbook.trace.message import Message, ParseStatus, Role, ToolCall
+from tests.render.families import ADD
 
 NATIVE = Chat(None, renders_calls=True)
 CALL = ToolCall(id="c1", name="add", arguments={"a": 1, "b": 2})

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from render_families import CONTROL, MARKERS, encoder, tokenizer_json
 
 from rollbook.errors import ModelError
 from rollbook.render.encode import Encoder
 from rollbook.render.tracked import SCAFFOLD, Tracked, concat, scaffold, tags_of
 from rollbook.trace.runs import RunKind, expand_runs
+from tests.render.families import CONTROL, MARKERS, encoder, tokenizer_json
 
 MARKED = encoder(marked=True)
 spelled = st.sampled_from(
@@ -152,6 +152,14 @@ def test_nothing_is_added_by_a_post_processor() -> None:
     trim = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
     made = Encoder(changed(parts={"post_processor": post, "truncation": trim}))
     assert made.encode_content("The answer is five").tolist() == MARKED.encode_content("The answer is five").tolist()
+
+
+def test_a_post_processor_that_trims_offsets_does_not_hide_content() -> None:
+    trim = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    made = Encoder(changed(parts={"post_processor": trim}))
+    (piece,) = made.encode(scaffold("The") + " " + scaffold("answer"), ())
+    assert made.vocabulary[piece.token_ids.tolist()[-1]] == b" answer"
+    assert expand_runs(piece.runs).tolist()[-1] == RunKind.CONTENT
 
 
 def test_control_tokens_inside_the_vocabulary_cannot_be_reached() -> None:

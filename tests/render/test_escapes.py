@@ -7,13 +7,13 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from render_families import encoder, tokenizer_json
 
 from rollbook.errors import ModelError
 from rollbook.render.encode import Encoder
 from rollbook.render.escapes import Escapes
 from rollbook.render.tracked import Tracked, scaffold, tags_of
 from rollbook.render.vocabulary import _ALPHABET  # pyright: ignore[reportPrivateUsage]
+from tests.render.families import encoder, tokenizer_json
 
 MISSING = [0xC0, 0xF1, 0xF2, 0xFF, 0xE9, 0xC3, 0x04, 0x1D]
 

@@ -7,12 +7,12 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from render_families import ADD, MARKERS, encoder
 
 from rollbook.render.encode import Encoder
 from rollbook.render.hermes import HermesParser, last_opens_reasoning
 from rollbook.render.tracked import scaffold
 from rollbook.trace.message import Message, ParseStatus
+from tests.render.families import ADD, MARKERS, encoder
 
 OK = '{"name": "add", "arguments": {"a": 1, "b": 2}}'
 ENCODERS = {"marked": encoder(marked=True), "text": encoder(marked=False)}

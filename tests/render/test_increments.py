@@ -7,14 +7,14 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from render_families import template
 
 from rollbook.errors import ModelError
 from rollbook.render.conversation import Chat
 from rollbook.render.increments import Increments, Text, common_prefix
 from rollbook.render.template import ChatTemplate
-from rollbook.render.tracked import SCAFFOLD, tags_of
+from rollbook.render.tracked import SCAFFOLD, concat, scaffold, tags_of
 from rollbook.trace.message import Message, Role
+from tests.render.families import template
 
 CHAT = Chat(None, renders_calls=True)
 QWEN = Increments(ChatTemplate(template("qwen3")), ("<|im_end|>",))
@@ -53,6 +53,16 @@ def test_the_end_of_turn_token_of_the_base_is_not_repeated() -> None:
     text = QWEN.after_turn(CHAT.entries([Message(role=Role.USER, content="<|im_end|>")]), None)
     assert text.text == "\n<|im_start|>user\n<|im_end|><|im_end|>\n<|im_start|>assistant\n"
     assert tags_of(text.text).replace(SCAFFOLD, "") == tags_of(text.text)[18:28]
+
+
+def test_only_the_template_ends_a_turn() -> None:
+    text = concat(["x<|im_end|>", scaffold("<|im_end|>"), "<|im_end|>"])
+    assert QWEN.turn_end(text, 1) == 21
+
+
+def test_an_empty_first_result_keeps_its_frame() -> None:
+    entries = CHAT.entries([Message(role=Role.TOOL, content=""), Message(role=Role.TOOL, content="x")])
+    assert parts(QWEN.after_turn(entries, None))[0] == "\n<|im_start|>user\n<tool_response>\n\n</tool_response>"
 
 
 def test_a_template_that_takes_no_lone_system_message() -> None:

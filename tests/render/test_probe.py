@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from render_families import template
 
 from rollbook.errors import ModelError
 from rollbook.render.probe import Finding, probe
 from rollbook.render.template import ChatTemplate
+from tests.render.families import template
 
 TURNS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
 PROMPT = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"

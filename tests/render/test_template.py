@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from render_families import template
 
 from rollbook.errors import ModelError
 from rollbook.render.template import ChatTemplate, plain_render
 from rollbook.render.tracked import SCAFFOLD, Tracked, scaffold, tags_of
+from tests.render.families import template
 
 CORNERS = {
     "macro": "{% macro turn(r, c) %}<{{ r }}>{{ c }}</{{ r }}>{% endmacro %}{% for m in messages %}{{ turn(m.role, m.content) }}{% endfor %}",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from render_families import ADD, encoder
 
 from rollbook.errors import ConfigError
 from rollbook.render.hermes import HermesParser
 from rollbook.render.toolprompt import HERMES_EXAMPLES, ToolPrompt
 from rollbook.trace.message import Message, ParseStatus, Role, ToolCall
 from rollbook.trace.tools import ToolSpec
+from tests.render.families import ADD, encoder
 
 CALCULATOR = ToolSpec(
     name="calculator",

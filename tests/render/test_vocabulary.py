@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from render_families import encoder, tokenizer_json
 
 from rollbook.errors import ModelError
 from rollbook.render.encode import Encoder
 from rollbook.render.vocabulary import show_bytes
+from tests.render.families import encoder, tokenizer_json
 
 MARKED = encoder(marked=True)
 WORDS = MARKED.vocabulary

@@ -61,6 +61,13 @@ def test_a_flipped_bit_shows(bit: int) -> None:
             section(parse(flipped), flipped, SectionId.TEXT)
 
 
+def test_the_prefix_has_its_own_crc() -> None:
+    data = bytearray(Packer().pack(FrameKind.BEGIN, b"h"))
+    assert parse_prefix(bytes(data)).sound
+    data[4] = FrameKind.TURN
+    assert not parse_prefix(bytes(data)).sound
+
+
 def test_a_bomb_is_not_unpacked() -> None:
     bomb = zstandard.ZstdCompressor().compress(bytes(50_000_000))
     for declared in (1000, 60_000_000):

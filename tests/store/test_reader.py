@@ -8,9 +8,9 @@ import pytest
 
 from rollbook.errors import StoreError
 from rollbook.store import DamageReason, RunReader, RunWriter, SegmentReader
-from rollbook.trace import TraceSource, summarise
+from rollbook.trace import Reason, TraceSource, summarise
 from tests.store.made import content, whole_trace
-from tests.store.runs import SMALL
+from tests.store.runs import SMALL, abandon
 
 
 def test_it_is_a_trace_source(tmp_path: Path) -> None:
@@ -69,3 +69,25 @@ def test_strict_raises_where_the_other_reports(tmp_path: Path) -> None:
         reader.get("r1")
     with pytest.raises(StoreError, match="section"):
         list(RunReader(tmp_path / "run", strict=True).traces())
+
+
+def test_the_later_of_two_records_counts(tmp_path: Path) -> None:
+    """A damaged record in a segment that stays open, and the one that was recovered from the journal."""
+    run = tmp_path / "run"
+    writer = RunWriter.create(run, writer="w")
+    trace = whole_trace("r0")
+    writer.begin(trace)
+    writer.seal(trace)
+    abandon(writer)
+    (path,) = (run / "segments").iterdir()
+    data = bytearray(path.read_bytes())
+    data[-20] ^= 1
+    path.write_bytes(data + b"x" * 100)
+    with RunWriter.open(run, writer="next") as writer:
+        assert writer.seal_interrupted() == ["r0"]
+    reader = RunReader(run)
+    for _ in range(3):
+        assert len(reader) == 1
+        assert [row.reason for row in reader.summaries()] == [Reason.FINAL_ANSWER]
+        assert reader.get("r0").graph[0].message == trace.graph[0].message
+        assert [found.id for found in reader.traces()] == ["r0"]

@@ -14,6 +14,7 @@ from rollbook.store import RunWriter, SegmentReader
 from rollbook.store.append import AppendFile, StoreOptions
 from rollbook.store.frame import FrameKind, Packer
 from rollbook.store.scan import FileHeader, FileKind, FrameFile
+from rollbook.store.segment import Entry, footer_frame
 from rollbook.trace import Trace, summarise
 from tests.store.made import content, whole_trace
 from tests.store.runs import abandon
@@ -72,6 +73,19 @@ def test_a_damaged_footer_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
         assert reader.summaries() == [summarise(trace) for trace in TRACES]
         assert content(reader.get(TRACES[0].id)) == content(TRACES[0])
         assert not reader.report.clean
+
+
+def test_an_index_that_lies_is_not_believed(tmp_path: Path) -> None:
+    path = written(tmp_path / "run", TRACES, closed=False)
+    first, second, *_ = SegmentReader(path).entries()
+    file = AppendFile(path, StoreOptions(), new=False)
+    lies = [Entry(first.rollout, second.offset, second.length)]
+    file.append(footer_frame(Packer(), file.size, lies, []))
+    file.close()
+    reader = SegmentReader(path)
+    assert reader.entries() == lies
+    with pytest.raises(StoreError, match="holds trace"):
+        reader.get(first.rollout)
 
 
 def headed(path: Path, **fields: object) -> Path:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rollbook.errors import RecordError, StoreError
 from rollbook.store import RunReader, RunWriter, StoreOptions, Sync
-from rollbook.trace import Annotation, Ending, EndingKind, Reason
+from rollbook.trace import Annotation, Call, Ending, EndingKind, Finish, Reason, Sampling
 from tests.store.made import add_turn, content, finish, new_trace, sample_bits, whole_trace
 from tests.store.runs import SMALL, Ledger, Step, abandon, step_lists, write_run
 
@@ -115,6 +115,7 @@ def test_a_trace_without_ending_is_refused_and_stays_open(tmp_path: Path) -> Non
         with pytest.raises(RecordError, match="without an ending"):
             writer.seal(trace)
         assert not trace.sealed
+        assert not list((tmp_path / "run" / "segments").iterdir())
         writer.seal(finish(trace))
         assert trace.sealed
     assert len(RunReader(tmp_path / "run")) == 1
@@ -176,3 +177,25 @@ def test_what_is_not_plain_data_is_refused_whole(tmp_path: Path) -> None:
         with pytest.raises(RecordError, match="plain data"):
             writer.begin(new_trace("r", config={"x": object()}))
         writer.begin(new_trace("r"))
+
+
+def test_a_closed_writer_writes_nothing(tmp_path: Path) -> None:
+    writer = RunWriter.create(tmp_path / "run")
+    trace = new_trace("r")
+    writer.begin(trace)
+    writer.close()
+    writer.close()
+    for refused in (writer.begin, writer.turn, writer.seal):
+        with pytest.raises(StoreError, match="is closed"):
+            refused(trace)
+    RunWriter.open(tmp_path / "run").close()
+
+
+def test_a_trace_that_does_not_hold_together_is_not_written(tmp_path: Path) -> None:
+    with RunWriter.create(tmp_path / "run") as writer:
+        trace = new_trace("r")
+        trace.add_call(Call(node=1, after=0, sampling=Sampling(), finish=Finish.STOP))
+        with pytest.raises(RecordError, match="gave node 1"):
+            writer.seal(finish(trace))
+        assert not trace.sealed
+        assert not list((tmp_path / "run" / "segments").iterdir())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rollbook.errors import RecordError
 from rollbook.trace import ROOT, Mark, Message, MessageGraph, Origin, Role, Trace
 from rollbook.trace.checks import check_mark
-from rollbook.trace.node import COLUMN_KINDS, LOGPROBS, ORIGIN, ORIGINS, PARENT, SAMPLED, TABLE_WIDTH, NodeText
+from rollbook.trace.node import COLUMN_KINDS, LOGPROBS, ORIGIN, ORIGINS, PARENT, SAMPLED, TABLE_WIDTH, TOKENS, NodeText
 from tests.strategies import traces
 
 Columns = dict[str, np.ndarray[Any, Any]]
@@ -99,12 +99,11 @@ def small() -> MessageGraph:
 
 
 SPOILED: dict[str, tuple[str, int, float]] = {
-    "parent 1 of node 1 does not come before": ("counts", TABLE_WIDTH + PARENT, 1),
+    "parent 1 of node 1 does not come before it": ("counts", TABLE_WIDTH + PARENT, 1),
     "forks at -1 without a reason": ("counts", TABLE_WIDTH + PARENT, -1),
     "parent -2": ("counts", PARENT, -2),
     "unknown origin": ("counts", ORIGIN, 99),
     "of another in the table": ("counts", ORIGIN, 1),
-    "only the policy samples": ("counts", TABLE_WIDTH + ORIGIN, 1),
     "does not fit the messages": ("counts", 2, -1),
     "does not fit the column 'tokens'": ("counts", 2, 1),
     "another count of sampled tokens": ("counts", SAMPLED, 1),
@@ -159,14 +158,14 @@ def test_half_the_logprobs_are_refused() -> None:
         MessageGraph().load(texts, counts, columns)
 
 
-@pytest.mark.parametrize("kind", list(COLUMN_KINDS.values()))
-def test_counts_that_would_wrap_in_32_bits_do_not_fit(kind: int) -> None:
-    texts, counts, columns = parts(small())
-    wrapped = np.repeat(counts, 2, axis=0)
-    wrapped[:, PARENT] = (-1, 0, 1, 2)
-    wrapped[:, kind] = 2**30
-    with pytest.raises(RecordError, match="does not fit the column"):
-        MessageGraph().load(texts * 2, wrapped, columns)
+def test_counts_that_would_wrap_in_32_bits_do_not_fit() -> None:
+    counts = np.zeros((4, TABLE_WIDTH), np.int32)
+    counts[:, PARENT], counts[:, TOKENS] = range(ROOT, 3), 2**30
+    counts[:, ORIGIN] = ORIGINS.index(Origin.USER)
+    columns = {name: column[:0] for name, column in parts(small())[2].items()}
+    texts = [NodeText(message=Message(role=Role.USER), origin=Origin.USER)] * 4
+    with pytest.raises(RecordError, match="does not fit the column 'tokens'"):
+        MessageGraph().load(texts, counts, columns)
 
 
 def test_the_table_has_a_row_for_each_message() -> None:
@@ -192,4 +191,12 @@ def test_what_is_marked_redacted_holds_neither_text_nor_ids(node: int) -> None:
     message = text.message if node == 0 else Message(role=text.message.role)
     texts[node] = NodeText(message=message, origin=text.origin, mark=Mark.REDACTED)
     with pytest.raises(RecordError, match="redacted and still holds"):
+        MessageGraph().load(texts, counts, columns)
+
+
+def test_only_the_policy_samples_among_many() -> None:
+    texts, counts, columns = parts(small())
+    counts[1, ORIGIN] = ORIGINS.index(Origin.SYNTHETIC)
+    texts[1] = NodeText(message=texts[1].message, origin=Origin.SYNTHETIC)
+    with pytest.raises(RecordError, match="only the policy samples"):
         MessageGraph().load(texts, counts, columns)

@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 from rollbook.errors import NewerFormat, RecordError
 from rollbook.trace import (
     ROOT,
+    Annotation,
     Call,
     Edge,
     Ending,
+    FinalState,
     Finish,
     Message,
     NodeRef,
@@ -41,9 +43,11 @@ from rollbook.trace.wire import (
     Cursor,
     Sections,
     check_version,
+    decode_record,
     decode_trace,
     encode_head,
     encode_part,
+    encode_record,
     encode_tail,
 )
 from tests.strategies import traces
@@ -226,9 +230,9 @@ HOSTILE: Mapping[str, bytes] = {
     "a text of four thousand million bytes": b"\xdb\xff\xff\xff\xff",
     "bytes of four thousand million": b"\x81\xa6tokens\xc6\xff\xff\xff\xff",
     "lists in lists without end": b"\x91" * 100_000,
-    "the same behind the mark of odd text": b"\x81\xa5wtf8" + b"\x91" * 100_000,
-    "odd text that nests too deep for reading it": b"\x81\xa5wtf8" + b"\x91" * 700 + b"\x90",
-    "odd text that is none": b"\x81\xa5wtf8\x81\xa3\xc4\x80x\xc0",
+    "the same behind the mark of odd text": b"\x81\xa4wtf8" + b"\x91" * 100_000,
+    "odd text that nests too deep for reading it": b"\x81\xa4wtf8" + b"\x91" * 700 + b"\x90",
+    "odd text that is none": b"\x81\xa4wtf8\x81\xa3\xc4\x80x\xc0",
     "a list as key": b"\x81\x91\x80\x01",
 }
 
@@ -337,3 +341,38 @@ def test_a_fork_by_drift_without_its_spellings_is_refused() -> None:
     text["nodes"][1]["fork"] = {"reason": "drift"}
     with pytest.raises(RecordError, match="both spellings"):
         damaged(trace, "text", msgspec.msgpack.encode(text))
+
+
+def test_an_unknown_field_of_a_call_is_refused() -> None:
+    with pytest.raises(RecordError, match="unknown field `added`"):
+        replaced(ended(small()), "calls", calls=[{**CALL, "added": 1}])
+
+
+def test_a_running_trace_that_lies_is_refused() -> None:
+    trace = small()
+    trace.calls.clear()
+    with pytest.raises(RecordError, match="names call 0; there are 0"):
+        decode_trace(encode_head(trace), [encode_part(trace)], None)
+
+
+def test_a_record_beside_traces_survives_whatever_text_it_holds() -> None:
+    notes = [
+        Annotation(producer="p", name="label", rollout="r", value={"n": 10**30, "s": text}) for text in ("é", "\ud83d")
+    ]
+    assert decode_record(encode_record(notes), list[Annotation], "annotations") == notes
+    with pytest.raises(RecordError, match="section 'annotations' is damaged"):
+        decode_record(b"\xc1", list[Annotation], "annotations")
+
+
+def test_what_is_not_plain_data_is_refused_when_it_is_stored() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    for value in (object(), endless):
+        with pytest.raises(RecordError, match="cannot be stored as plain data"):
+            encode_record(Annotation(producer="p", name="n", rollout="r", value=value))
+    for trace in (small(config={"a": object()}), small()):
+        trace.update(final_state=FinalState(data=object()))
+        with pytest.raises(RecordError, match="cannot be stored as plain data"):
+            encode_tail(trace)
+    with pytest.raises(RecordError, match="cannot be stored as plain data"):
+        encode_head(small(config={"a": object()}))

@@ -97,12 +97,10 @@ def _status(limit: float | None, measure: Measure) -> Status:
 
 
 def _sentence(row: Row, status: Status, measure: Measure) -> str:
-    match status:
-        case Status.NOT_JUDGED:
-            return f"Not judged: {measure.unjudged}."
-        case Status.BROKE:
-            return f"Too many: {row.means}; {row.remedy}."
-        case Status.INFO if measure.value:
-            return f"{row.means[0].upper()}{row.means[1:]}; if they are too many: {row.remedy}."
-        case _:
-            return f"{row.means[0].upper()}{row.means[1:]}."
+    if status is Status.NOT_JUDGED:
+        return f"Not judged: {measure.unjudged}."
+    if not measure.value:
+        return f"No {row.means}."
+    if status is Status.BROKE:
+        return f"Too many {row.means}: {row.remedy}."
+    return f"Some {row.means}; where they are too many: {row.remedy}."

@@ -39,7 +39,7 @@ class Row:
     limit: float | None
     """The default limit; None: no limit."""
     means: str
-    """What the value is."""
+    """What the value counts, so that ``No ...`` and ``Too many ...`` read well."""
     remedy: str
     """What to do where it is too high."""
     reads_tokens: bool = False
@@ -138,8 +138,8 @@ CHECKS: tuple[Row, ...] = (
         "share",
         "turns",
         None,
-        "turns that would have come back as other ids, had their text been encoded again; the stored ids are right",
-        "never train from re-encoded text",
+        "turns that would have come back as other ids, had their text been encoded again",
+        "the stored ids are right, never train from re-encoded text",
         reads_tokens=True,
     ),
     Row(
@@ -257,7 +257,7 @@ CHECKS: tuple[Row, ...] = (
         "versions",
         "rollouts",
         None,
-        "policy versions between the oldest and the newest token of one rollout, at most",
+        "policy versions between the oldest and the newest token of one rollout",
         "update less often, or bound the staleness",
     ),
     Row(

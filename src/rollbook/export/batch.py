@@ -20,14 +20,15 @@ from rollbook.export.files import replacing
 from rollbook.export.forms import Form, Writer, find_form, open_writer
 from rollbook.export.report import ExportReport, snapshot
 from rollbook.trace.annotation import Annotation, fold
-from rollbook.trace.ending import Disposition, Drop, EndingRules, Fate, Mask, Penalize, Retry
+from rollbook.trace.disposition import decide
+from rollbook.trace.ending import Disposition, EndingRules
 from rollbook.trace.facts import advantages as recorded_advantages
 from rollbook.trace.facts import dispositions as recorded_dispositions
 from rollbook.trace.protocols import TraceSource
 from rollbook.trace.sample import Sample, SampleSet, TokenLedger, samples
-from rollbook.trace.trace import ScoringStatus, Trace
+from rollbook.trace.trace import Trace
 
-__all__ = ["by_rules", "export"]
+__all__ = ["export"]
 
 
 def export(
@@ -76,20 +77,6 @@ def export(
     return report
 
 
-def by_rules(trace: Trace, rules: EndingRules) -> Disposition:
-    """What the ending rules make of a rollout on which nobody decided. No ending, a failed scoring and no reward give
-    no vote, and a retry is no longer possible."""
-    if trace.ending is None:
-        return Disposition(Fate.DROPPED, "no ending")
-    rule, row = rules.rule(trace.ending.reason), rules.describe(trace.ending.reason)
-    if isinstance(rule, Drop | Retry | Mask):
-        return Disposition(Fate.MASKED if isinstance(rule, Mask) else Fate.DROPPED, row)
-    if trace.reward is None:
-        failed = trace.tail.scoring.status is ScoringStatus.FAILED
-        return Disposition(Fate.DROPPED, "scoring failed" if failed else "no reward")
-    return Disposition(Fate.PENALISED if isinstance(rule, Penalize) else Fate.USED, row)
-
-
 def _beside(path: Path) -> Path:
     return path.with_name(f"{path.name}.report.json")
 
@@ -130,7 +117,7 @@ class _Job:
         self.decided["rules" if disposition is None else "recorded"] += 1
         built = samples(
             trace,
-            disposition=by_rules(trace, self.rules) if disposition is None else disposition,
+            disposition=decide(trace, self.rules) if disposition is None else disposition,
             advantage=self.advantages.get(trace.id),
             max_tokens=self.max_tokens,
         )

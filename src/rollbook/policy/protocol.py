@@ -99,6 +99,8 @@ def check_completion(completion: Completion, prompt: TokenIds, sampling: Samplin
     limit = sampling.max_tokens
     versions = sum(count for _, count in completion.versions)
     checks = (
+        (ids.dtype == np.int32, f"ids are {ids.dtype}, not int32"),
+        (logprobs.dtype == np.float32, f"logprobs are {logprobs.dtype}, not float32"),
         (len(ids) == len(logprobs), f"{len(ids)} ids but {len(logprobs)} logprobs"),
         (bool(np.isfinite(logprobs).all()), "a logprob is not finite"),
         (not len(logprobs) or float(logprobs.max()) <= LOGPROB_SLACK, "a logprob is above 0"),
@@ -109,8 +111,16 @@ def check_completion(completion: Completion, prompt: TokenIds, sampling: Samplin
             f"the engine counted {completion.prompt_tokens} prompt tokens, {len(prompt)} were sent",
         ),
         (not completion.versions or versions == len(ids), f"versions cover {versions} of {len(ids)} tokens"),
+        (all(version >= 0 and count > 0 for version, count in completion.versions), "a version or its count is none"),
+        (_rise_within(completion.rescored, len(ids)), "rescored positions do not rise within the reply"),
         (len(ids) > 0 or completion.finish in (Finish.ABORT, Finish.ERROR), "the reply holds no tokens"),
     )
     for fine, problem in checks:
         if not fine:
             raise RolloutFailure(Reason.ENGINE_CONTRACT, problem)
+
+
+def _rise_within(positions: npt.NDArray[np.int32], size: int) -> bool:
+    if not len(positions):
+        return True
+    return bool(positions[0] >= 0 and positions[-1] < size and (positions[1:] > positions[:-1]).all())

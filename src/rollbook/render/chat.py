@@ -48,8 +48,7 @@ class RendererConfig:
     variables: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further template variables, e.g. ``enable_thinking``."""
     tool_prompt: ToolPrompt | None = None
-    """How tools are told where the template has no place for them; where given, it is used in place of the
-    template's own."""
+    """How tools are told where the template has no place for them; a template that renders tools does not use it."""
     now: datetime | None = None
     """The date that a template may ask for; None: such a template is an error."""
 
@@ -58,14 +57,19 @@ class ChatRenderer:
     """A `Renderer` for any chat template that can be rendered step by step. Stateless but for caches."""
 
     def __init__(
-        self, encoder: Encoder, increments: Increments, finding: Finding, config: RendererConfig, info: RendererInfo
+        self,
+        encoder: Encoder,
+        increments: Increments,
+        finding: Finding,
+        tool_prompt: ToolPrompt | None,
+        info: RendererInfo,
     ) -> None:
         self._encoder = encoder
         self._increments = increments
         self._finding = finding
-        self._config = config
+        self._tool_prompt = tool_prompt
         self._info = info
-        self._chat = Chat(config.tool_prompt, finding.renders_calls)
+        self._chat = Chat(tool_prompt, finding.renders_calls)
         self._parser = HermesParser(encoder.vocabulary, encoder.added)
         self._close = encoder.added[finding.close]
 
@@ -80,15 +84,17 @@ class ChatRenderer:
         compiled = ChatTemplate(template, config.special_tokens, config.variables, config.now)
         finding = probe(compiled, sorted(stops.values()))
         _check_tokens(encoder, finding)
+        prompt = None if finding.renders_tools else config.tool_prompt
         info = RendererInfo(
             name=config.name,
             tokenizer_hash=hashlib.sha256(tokenizer_json).hexdigest(),
             template_hash=hashlib.sha256(template.encode("utf-8", "surrogatepass")).hexdigest(),
             vocab_size=encoder.vocab_size,
             stop_ids=config.stop_ids,
-            tool_prompt=None if config.tool_prompt is None else config.tool_prompt.label,
+            tool_prompt=None if prompt is None else prompt.label,
         )
-        return cls(encoder, Increments(compiled, tuple(sorted(stops.values())), encoder.escapes), finding, config, info)
+        increments = Increments(compiled, tuple(sorted(stops.values())), encoder.escapes)
+        return cls(encoder, increments, finding, prompt, info)
 
     @property
     def info(self) -> RendererInfo:
@@ -103,7 +109,7 @@ class ChatRenderer:
         """Render the start of a conversation."""
         if not messages:
             raise ModelError("a conversation needs at least one message")
-        if tools and self._config.tool_prompt is None and not self._finding.renders_tools:
+        if tools and self._tool_prompt is None and not self._finding.renders_tools:
             raise ModelError(
                 f"the chat template of {self._info.name} has no place for tools and would drop them in silence; "
                 "pass a tool prompt (RendererConfig.tool_prompt, e.g. HERMES_EXAMPLES)"
@@ -160,7 +166,7 @@ class ChatRenderer:
         return self._encoder.encode_parsed(self.decode(token_ids))
 
     def _tools(self, tools: Sequence[ToolSpec]) -> Tools:
-        return None if self._config.tool_prompt is not None or not tools else [tool.openai() for tool in tools]
+        return None if self._tool_prompt is not None or not tools else [tool.openai() for tool in tools]
 
     def _rendering(
         self, messages: Sequence[Message], text: Text, *, forced: tuple[int, ...], added: Sequence[bool]

@@ -205,15 +205,11 @@ class _Offsets:
 
 def _kinds(text: Tracked, start: int, end: int, offsets: _Offsets) -> Iterator[tuple[int, int]]:
     """(token of the stretch, kind from there on). Content wins over scaffold where a token covers both."""
-    free = 0
     for stretch in _STRETCH.finditer(tags_of(text), start, end):
         if stretch[0][0] == SCAFFOLD:
-            at = offsets.behind(stretch.start())
-            yield max(free, at), RunKind.SCAFFOLD
+            yield offsets.behind(stretch.start()), RunKind.SCAFFOLD
         else:
-            at = offsets.covering(stretch.start())
-            yield at, RunKind.CONTENT
-            free = offsets.behind(stretch.end()) if stretch.end() < end else offsets.count
+            yield offsets.covering(stretch.start()), RunKind.CONTENT
 
 
 def _cut(ids: npt.NDArray[np.int32], marks: list[tuple[int, int]], places: list[int]) -> list[Piece]:

@@ -18,6 +18,10 @@ from rollbook.errors import StoreError
 __all__ = ["AppendFile", "StoreOptions", "Sync", "replace_file", "sync_folder"]
 
 
+_CLOSED = -1
+"""Stands for the descriptor of a closed file, whose number the system may have given to another one."""
+
+
 class Sync(StrEnum):
     """When written frames are forced to the disk. Without it they survive SIGKILL, but not a power loss."""
 
@@ -70,6 +74,8 @@ class AppendFile:
 
     def append(self, frame: bytes) -> int:
         """Write one whole frame; returns its offset. Raises `StoreError`, and then the file is as it was."""
+        if self._descriptor == _CLOSED:
+            raise StoreError(f"{self.path} is closed already")
         offset = self.size
         view = memoryview(frame)
         try:
@@ -112,7 +118,9 @@ class AppendFile:
         self._synced = time.monotonic()
 
     def close(self) -> None:
-        """Close the file, synced unless the option says never."""
+        """Close the file, synced unless the option says never. A second time does nothing."""
+        if self._descriptor == _CLOSED:
+            return
         try:
             if self._options.sync is not Sync.NONE:
                 self.sync()
@@ -120,6 +128,7 @@ class AppendFile:
             raise StoreError(f"{self.path} cannot be synced: {error.strerror}") from error
         finally:
             os.close(self._descriptor)
+            self._descriptor = _CLOSED
 
 
 def replace_file(path: Path, data: bytes) -> None:

@@ -32,6 +32,7 @@ __all__ = [
     "annotation_files",
     "annotation_path",
     "create_folder",
+    "file_order",
     "journal_files",
     "make_parts",
     "next_number",
@@ -136,12 +137,12 @@ def make_parts(folder: Path) -> None:
 
 def segment_files(folder: Path) -> list[Path]:
     """All segments, oldest first."""
-    return sorted((folder / "segments").glob("*.seg"), key=_number_of)
+    return sorted((folder / "segments").glob("*.seg"), key=file_order)
 
 
 def journal_files(folder: Path) -> list[Path]:
     """All generations of the journal, oldest first."""
-    return sorted((folder / "journal").glob("*.jnl"), key=_number_of)
+    return sorted((folder / "journal").glob("*.jnl"), key=file_order)
 
 
 def annotation_files(folder: Path) -> list[Path]:
@@ -149,14 +150,15 @@ def annotation_files(folder: Path) -> list[Path]:
     return sorted((folder / "annotations").glob("*.ann"))
 
 
-def _number_of(path: Path) -> tuple[int, str]:
+def file_order(path: Path) -> tuple[int, str]:
+    """Sorts segments and journal files by when they were begun."""
     match = _NUMBERED.fullmatch(path.name)
     return (int(match[1]) if match else -1), path.name
 
 
 def next_number(files: list[Path]) -> int:
     """The number of the next file: one more than the newest."""
-    return 1 + max((_number_of(path)[0] for path in files), default=0)
+    return 1 + max((file_order(path)[0] for path in files), default=0)
 
 
 def numbered_path(folder: Path, part: str, writer: str, number: int, suffix: str) -> Path:
@@ -195,9 +197,12 @@ class RunLock:
         except OSError as error:
             os.close(self._descriptor)
             raise StoreError(f"{path} cannot be locked on this file system: {error.strerror}") from error
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        holder = f"pid {os.getpid()} on {socket.gethostname()}"
+        # one length for all holders: cutting a file to nothing and closing it makes some file systems flush it
+        os.pwrite(self._descriptor, f"{holder:<127.127}\n".encode("utf-8", "replace"), 0)
 
     def release(self) -> None:
-        """Give the right back."""
-        os.close(self._descriptor)
+        """Give the right back; a second time does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rollbook.errors import NewerFormat, StoreError
-from rollbook.store.folder import Manifest, read_manifest, segment_files
+from rollbook.store.folder import Manifest, file_order, read_manifest, segment_files
 from rollbook.store.notes import read_annotations
 from rollbook.store.report import Damage, DamageReason, RecoveryReport
 from rollbook.store.segment import SegmentReader
@@ -34,7 +34,7 @@ class RunReader:
         """What could not be read so far."""
         self._strict = strict
         self._segments: dict[Path, SegmentReader] = {}
-        self._owner: dict[str, SegmentReader] = {}
+        self._owner: dict[str, Path] = {}
 
     def __len__(self) -> int:
         """How many sealed traces there are now."""
@@ -53,26 +53,27 @@ class RunReader:
     def summaries(self) -> Iterator[Summary]:
         """One row a sealed rollout, in the order of sealing, without reading any trace."""
         self._refresh()
-        for segment in list(self._segments.values()):
-            rows = segment.summaries()
-            self._check()
-            yield from (row for row in rows if self._owner.get(row.rollout, segment) is segment)
+        for path in segment_files(self.folder):
+            if path in self._segments:
+                rows = self._segments[path].summaries()
+                self._check()
+                yield from (row for row in rows if self._owner.get(row.rollout, path) == path)
 
     def traces(self) -> Iterator[Trace]:
         """All sealed traces, in the order of sealing."""
         self._refresh()
-        for segment in list(self._segments.values()):
-            for found in segment.traces():
+        for path in segment_files(self.folder):
+            for found in self._segments[path].traces() if path in self._segments else ():
                 if isinstance(found, Damage):
                     self._check()
-                elif self._owner.get(found.id, segment) is segment:
+                elif self._owner.get(found.id, path) == path:
                     yield found
 
     def get(self, rollout: str) -> Trace:
         """One trace by its rollout id; raises `KeyError`."""
         if rollout not in self._owner:
             self._refresh()
-        return self._owner[rollout].get(rollout)
+        return self._segments[self._owner[rollout]].get(rollout)
 
     def annotations(self) -> list[Annotation]:
         """Later facts, the newest of each key."""
@@ -103,7 +104,10 @@ class RunReader:
             )
             return
         self._segments[path] = segment
-        self._owner |= {entry.rollout: segment for entry in entries}
+        for entry in entries:
+            owner = self._owner.setdefault(entry.rollout, path)
+            if file_order(owner) < file_order(path):
+                self._owner[entry.rollout] = path
 
     def _check(self) -> None:
         if self._strict:

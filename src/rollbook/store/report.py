@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import msgspec
@@ -46,17 +47,25 @@ class Damage(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.file} at byte {self.offset}: {self.reason}, {self.bytes} bytes {done}. {self.detail}".rstrip()
 
 
-class RecoveryReport(msgspec.Struct, kw_only=True):
+@dataclass(slots=True)
+class RecoveryReport:
     """What opening or reading a run found."""
 
-    damages: list[Damage] = []
-    in_flight: list[str] = []
+    in_flight: list[str] = field(default_factory=list[str])
     """Rollouts that were begun and not sealed (only when opened for writing)."""
+    _rows: dict[tuple[str, int, DamageReason], Damage] = field(
+        default_factory=dict[tuple[str, int, DamageReason], Damage]
+    )
+
+    @property
+    def damages(self) -> list[Damage]:
+        """All rows, in the order in which they were found."""
+        return list(self._rows.values())
 
     @property
     def clean(self) -> bool:
         """True where everything could be read."""
-        return not self.damages
+        return not self._rows
 
     @property
     def bytes_cut(self) -> int:
@@ -65,15 +74,12 @@ class RecoveryReport(msgspec.Struct, kw_only=True):
 
     def add(self, damage: Damage) -> None:
         """Keep one row; a newer one about the same place replaces it."""
-        place = (damage.file, damage.offset, damage.reason)
-        kept = [each for each in self.damages if (each.file, each.offset, each.reason) != place]
-        self.damages = [*kept, damage]
+        self._rows[damage.file, damage.offset, damage.reason] = damage
 
     def forget_unfinished(self, file: str) -> None:
         """Drop the row of an unfinished tail: the file is being looked at again."""
-        self.damages = [
-            each for each in self.damages if each.file != file or each.reason is not DamageReason.UNFINISHED
-        ]
+        for place in [each for each in self._rows if each[0] == file and each[2] is DamageReason.UNFINISHED]:
+            del self._rows[place]
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.damages)) or "no damage"

@@ -54,6 +54,7 @@ class RunWriter:
         self._options, self._writer = options, writer
         self._packer = Packer(options.level)
         self._guard = RLock()
+        self._closed = False
         self._segment: SegmentWriter | None = None
         self._notes: dict[str, AnnotationWriter] = {}
         self._lock = RunLock(folder)
@@ -102,7 +103,7 @@ class RunWriter:
 
     def begin(self, trace: Trace) -> None:
         """A rollout starts; its head is complete."""
-        with self._guard:
+        with self._open():
             self._refuse_known(trace.id)
             if trace.id in self._journal:
                 raise StoreError(f"rollout {trace.id} is running already")
@@ -110,7 +111,7 @@ class RunWriter:
 
     def turn(self, trace: Trace) -> None:
         """Keep what the trace gained since the last call."""
-        with self._guard:
+        with self._open():
             self._journal.turn(trace)
 
     def seal(self, trace: Trace) -> None:
@@ -118,10 +119,15 @@ class RunWriter:
 
         A trace that was made elsewhere (an import) may be sealed without `begin`.
         """
-        with self._guard:
+        with self._open():
             self._refuse_known(trace.id)
             self._write(trace)
             self._journal.sealed(trace.id)
+
+    def _open(self) -> RLock:
+        if self._closed:
+            raise StoreError(f"the writer of {self.folder} is closed")
+        return self._guard
 
     def _refuse_known(self, rollout: str) -> None:
         if rollout in self._found.sealed:
@@ -164,7 +170,7 @@ class RunWriter:
         by_producer: dict[str, list[Annotation]] = {}
         for annotation in annotations:
             by_producer.setdefault(annotation.producer, []).append(annotation)
-        with self._guard:
+        with self._open():
             for producer, rows in by_producer.items():
                 if producer not in self._notes:
                     self._notes[producer] = AnnotationWriter(self.folder, producer, self._options, self._packer)
@@ -187,7 +193,7 @@ class RunWriter:
         again makes another rollout with its own id.
         """
         done: list[str] = []
-        with self._guard:
+        with self._open():
             for rollout, flight in list(self._found.in_flight.items()):
                 trace = self._found.load(flight)
                 if trace is not None:
@@ -200,15 +206,21 @@ class RunWriter:
         return done
 
     def close(self) -> None:
-        """Seal the segment and give the run free. Rollouts still running stay recoverable in the journal."""
+        """Seal the segment and give the run free. Rollouts still running stay recoverable in the journal.
+
+        Raises `StoreError` where the footer cannot be written; the run is free all the same, and the next opening
+        writes it. A second time does nothing.
+        """
         with self._guard, ExitStack() as stack:
+            self._closed = True
             stack.callback(self._lock.release)
             for stream in self._notes.values():
                 stack.callback(stream.close)
             stack.callback(self._journal.close)
             if self._segment is not None:
-                stack.callback(self._segment.close)
-                self._segment.seal()
+                segment, self._segment = self._segment, None
+                stack.callback(segment.close)
+                segment.seal()
 
     def __enter__(self) -> RunWriter:
         return self

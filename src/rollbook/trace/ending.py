@@ -251,7 +251,7 @@ def _default_rule(reason: Reason) -> Rule:
 
 class EndingRules(msgspec.Struct, frozen=True):
     """One frozen table: reason -> rule. Where no row is overridden, outcomes and budget ends are scored, errors are
-    retried twice and then dropped, and ``cancelled`` is dropped."""
+    retried twice and then dropped, ``interrupted`` is retried by each resume, and ``cancelled`` is dropped."""
 
     rows: dict[Reason, Rule] = {}
     """Overrides only."""

@@ -254,13 +254,16 @@ class _Builder:
         stretches = graph.stretches(branch.leaf)
         runs = graph.gather(graph.runs, RUNS, stretches)
         run_sampled, run_counts = runs[:, 0] == RunKind.SAMPLED, runs[:, 1]
-        run_node = np.repeat(branch.nodes, self.counts[branch.nodes, RUNS])
+        counts = self.counts[branch.nodes]
+        run_node = np.repeat(branch.nodes, counts[:, RUNS])
         trains = np.zeros(len(graph), np.bool_)
         trains[trained] = True
         sampled = np.repeat(run_sampled, run_counts)
-        version = self._versions(branch, stretches, sampled)
+        spans = graph.gather(graph.versions, VERSIONS, stretches)
+        version = _spread(np.repeat(spans[:, 0], spans[:, 1]), counts, VERSIONS, sampled, -1)
         loss_mask = np.repeat(run_sampled & trains[run_node], run_counts)
-        calls = self._calls(branch, stretches, trains)
+        segments = graph.gather(graph.segments, SEGMENTS, stretches)[:, 0]
+        calls = self._calls(segments[np.repeat(trains[branch.nodes], counts[:, SEGMENTS])])
         given = self.counts[trained][:, (LOGPROBS, SEGMENTS)]
         known = version[loss_mask & (version >= 0)]
         owned_turns = set(self.turn_of[trained].tolist())
@@ -269,7 +272,7 @@ class _Builder:
             token_ids=graph.path_ids(branch.leaf),
             sampled=sampled,
             loss_mask=loss_mask,
-            logprobs=self._logprobs(branch, stretches, sampled),
+            logprobs=_spread(graph.gather(graph.logprobs, LOGPROBS, stretches), counts, LOGPROBS, sampled, np.nan),
             policy_version=version,
             turn_id=np.repeat(np.where(run_sampled, self.turn_of[run_node], np.int32(-1)), run_counts),
             prompt_len=int(run_counts[: int(run_sampled.argmax())].sum()),
@@ -292,47 +295,34 @@ class _Builder:
             is_last_branch=is_last,
         )
 
-    def _calls(self, branch: Branch, stretches: Sequence[tuple[int, int]], trains: npt.NDArray[np.bool_]) -> list[Call]:
-        """The calls that gave the trained tokens: the first of each transform and logprob kind, oldest first."""
-        indices = self.graph.gather(self.graph.segments, SEGMENTS, stretches)[:, 0]
-        gave = np.repeat(branch.nodes, self.counts[branch.nodes, SEGMENTS])
+    def _calls(self, indices: npt.NDArray[np.int32]) -> list[Call]:
+        """Of the calls with these indices the first of each transform and logprob kind, in their order."""
         found: dict[tuple[object, ...], Call] = {}
-        named: list[int] = indices[trains[gave]].tolist()
+        named: list[int] = indices.tolist()
         for index in named:
             call = self.trace.calls[index]
             found.setdefault((call.logprob_kind, *call.sampling.transform), call)
         return list(found.values())
 
-    def _logprobs(
-        self, branch: Branch, stretches: Sequence[tuple[int, int]], sampled: npt.NDArray[np.bool_]
-    ) -> npt.NDArray[np.float32]:
-        given = self.graph.gather(self.graph.logprobs, LOGPROBS, stretches)
-        return _spread(
-            given, self.counts[branch.nodes, LOGPROBS] > 0, self.sampled_counts[branch.nodes], sampled, np.nan
-        )
-
-    def _versions(
-        self, branch: Branch, stretches: Sequence[tuple[int, int]], sampled: npt.NDArray[np.bool_]
-    ) -> npt.NDArray[np.int32]:
-        spans = self.graph.gather(self.graph.versions, VERSIONS, stretches)
-        given = np.repeat(spans[:, 0], spans[:, 1])
-        return _spread(given, self.counts[branch.nodes, VERSIONS] > 0, self.sampled_counts[branch.nodes], sampled, -1)
-
 
 def _spread(
     given: npt.NDArray[_Scalar],
-    node_has: npt.NDArray[np.bool_],
-    node_sampled: npt.NDArray[np.int32],
+    counts: npt.NDArray[np.int32],
+    kind: int,
     sampled: npt.NDArray[np.bool_],
     absent: float,
 ) -> npt.NDArray[_Scalar]:
-    """Values of the sampled tokens on the whole sequence; `absent` elsewhere and where a node has none."""
+    """Values of the sampled tokens on the whole sequence; `absent` elsewhere and where a node has none.
+
+    `counts`: the rows of the branch's nodes in each column; `kind`: the column that the values come from.
+    """
     full = np.full(len(sampled), absent, given.dtype)
+    node_sampled = counts[:, SAMPLED]
     if len(given) == int(node_sampled.sum()):
         full[sampled] = given
     elif len(given):
         places = np.flatnonzero(sampled)
-        full[places[np.repeat(node_has, node_sampled)]] = given
+        full[places[np.repeat(counts[:, kind] > 0, node_sampled)]] = given
     return full
 
 

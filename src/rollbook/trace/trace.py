@@ -285,7 +285,7 @@ class Trace:
     def add_call(self, call: Call) -> int:
         """Keep one engine request; returns its index. `call.node` may be the node that is added next."""
         self._check_open()
-        self._check_call(call, len(self.graph) + 1)
+        _check_call(call, policies=len(self.head.policies), nodes=len(self.graph), may_follow=True)
         self.calls.append(call)
         return len(self.calls) - 1
 
@@ -348,20 +348,13 @@ class Trace:
         """Check what graph, calls, edges and rewards say of each other; raises `RecordError` at the first break."""
         if len(self.graph.tokens) and not self.head.tokens:
             raise RecordError("a trace without token ids (text-only engine) holds token ids")
+        policies, nodes = len(self.head.policies), len(self.graph)
         for call in self.calls:
-            self._check_call(call, len(self.graph))
+            _check_call(call, policies=policies, nodes=nodes, may_follow=False)
         self._check_segments()
         for edge in self.edges:
             self._check_edge(edge)
         self._check_rewards(self.tail)
-
-    def _check_call(self, call: Call, nodes: int) -> None:
-        if not 0 <= call.policy < len(self.head.policies):
-            raise RecordError(f"call names policy {call.policy}; the table has {len(self.head.policies)}")
-        if not ROOT <= call.after < len(self.graph):
-            raise RecordError(f"call comes after node {call.after}; there are {len(self.graph)}")
-        if call.node is not None and not call.after < call.node < nodes:
-            raise RecordError(f"call gave node {call.node}, which is not among the {nodes} or not behind {call.after}")
 
     def _check_segments(self) -> None:
         """Segments and calls must name each other; a node without segments (an import) is not held to that."""
@@ -404,3 +397,13 @@ class Trace:
     def _check_open(self) -> None:
         if self.sealed:
             raise RecordError(f"trace {self.id} is sealed; write an annotation instead")
+
+
+def _check_call(call: Call, *, policies: int, nodes: int, may_follow: bool) -> None:
+    """What a call names must be there; `may_follow`: its node may be the one that is added next."""
+    if not 0 <= call.policy < policies:
+        raise RecordError(f"call names policy {call.policy}; the table has {policies}")
+    if not ROOT <= call.after < nodes:
+        raise RecordError(f"call comes after node {call.after}; there are {nodes}")
+    if call.node is not None and not call.after < call.node < nodes + may_follow:
+        raise RecordError(f"call gave node {call.node}, which is not among the {nodes} or not behind {call.after}")

@@ -195,7 +195,7 @@ def _load_part(trace: Trace, part: Mapping[str, bytes]) -> None:
         tokens = _decode_tokens(part["tokens"])
         counts = np.frombuffer(tokens.counts, "<i4").reshape(-1, TABLE_WIDTH)
         columns = {name: _array(tokens, name) for name in COLUMN_KINDS}
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except (msgspec.MsgspecError, ValueError) as error:
         raise RecordError(f"section 'tokens' is damaged: {error}") from error
     trace.graph.load(text.nodes, counts, columns)
     trace.calls += calls.calls
