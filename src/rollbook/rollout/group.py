@@ -37,9 +37,6 @@ class GroupPlan:
     id: str
     task: Task
     size: int
-    seed: int = 0
-    """Every sampled token follows from it, as far as the engine is repeatable; each member and attempt draws its
-    own."""
     run: str = ""
     config: dict[str, Any] = field(default_factory=dict[str, Any])
     """Resolved configuration, as plain data, for the record."""
@@ -60,7 +57,7 @@ async def run_member(
     first."""
     attempts = list(earlier)
     while True:
-        env, attempt = make_env(), 1 + max((trace.head.attempt for trace in attempts), default=-1)
+        env, attempt = make_env(), attempts[-1].head.attempt + 1 if attempts else 0
         trace = await run_rollout(
             env,
             head_for(
@@ -68,7 +65,7 @@ async def run_member(
             ),
             loaded,
             settings,
-            seed=derive_seed(plan.seed, member, attempt),
+            seed=derive_seed(settings.sampling.seed or 0, plan.task.id, member, attempt),
             sink=sink,
             engine=engine,
         )
@@ -109,8 +106,7 @@ async def group(
     `settings.sampling.seed` decides all of them, each differently. Pass the traces to `advantages`.
     """
     settings, sink = settings or RolloutSettings(), MemorySink() if sink is None else sink
-    seed = derive_seed(settings.sampling.seed or 0, task.id)
-    plan = GroupPlan(id=secrets.token_hex(4), task=task, size=size, seed=seed)
+    plan = GroupPlan(id=secrets.token_hex(4), task=task, size=size)
     engine = Limiter("engine", concurrency)
     try:
         async with asyncio.TaskGroup() as tasks:

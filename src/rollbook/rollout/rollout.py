@@ -55,6 +55,9 @@ class RolloutSettings:
     """`seed` is the run's seed."""
     rules: EndingRules = field(default_factory=EndingRules)
     agent: Agent = chat
+    cancelled_as: Reason = Reason.CANCELLED
+    """The ending of a rollout whose task is cancelled. A run that can be resumed gives `interrupted`, for then the
+    attempt is made again."""
 
     def __post_init__(self) -> None:
         if self.sampling.max_tokens is not None:
@@ -89,7 +92,7 @@ async def run_rollout(
     try:
         trace.end(await _attempt(state, settings.agent))
     except asyncio.CancelledError:
-        trace.end(state.stopped or Ending(Reason.CANCELLED))
+        trace.end(state.stopped or Ending(settings.cancelled_as))
         raise
     finally:
         await _finish(state, settings.rules)
