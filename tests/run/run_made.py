@@ -14,7 +14,7 @@ from rollbook.rollout import LoadedPolicy
 from rollbook.run.policies import renderer_for
 from rollbook.trace import Reason, Task, Trace
 from rollbook.worlds import register
-from tests.render.render_families import template, tokenizer_json
+from tests.render.families import template, tokenizer_json
 
 END = "<|im_end|>"
 CALL = '<tool_call>\n{"name": "double", "arguments": {"number": 4}}\n</tool_call>'

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import cast
 
 from rollbook.envs import (
     ForeignError,
@@ -67,10 +68,11 @@ async def answer_reply(state: RolloutState, reply: Message) -> Sequence[Message]
 
 
 async def _step(state: RolloutState, reply: Message) -> StepResult | None:
-    result: object = await state.env.step(reply)
-    if result is None or isinstance(result, StepResult):
-        return result
-    raise ForeignError(f"returned a {type(result).__name__}; return a StepResult or None")
+    match cast("object", await state.env.step(reply)):
+        case None | StepResult() as result:
+            return result
+        case other:
+            raise ForeignError(f"returned a {type(other).__name__}; return a StepResult or None")
 
 
 async def _execute(state: RolloutState, calls: Sequence[ToolCall]) -> dict[str, ToolOutcome]:

@@ -23,7 +23,7 @@ from rollbook.rewards import score_trace
 from rollbook.rollout.limiter import Limiter
 from rollbook.rollout.limits import Budget, Limits
 from rollbook.rollout.loaded import LoadedPolicy
-from rollbook.rollout.session import Agent, Session, chat
+from rollbook.rollout.session import Agent, Session, as_messages, chat
 from rollbook.rollout.state import RolloutState, Stopped
 from rollbook.rollout.stopwatch import Part, Stopwatch
 from rollbook.trace import (
@@ -101,52 +101,48 @@ async def run_rollout(
 
 async def _attempt(state: RolloutState, agent: Agent) -> Ending:
     """Set up and let the agent act. What stopped the session first is the ending, whatever the agent made of it."""
-    limits = state.budget.limits
+    cap = asyncio.timeout(state.budget.limits.wall)
     try:
-        async with asyncio.timeout(limits.wall) as cap:
-            with state.watch.span(Part.SANDBOX):
-                observation = await _set_up(state)
-            with boundary("agent", _AgentError):
-                await agent(Session(state, observation))
-        ending = Ending(Reason.FINAL_ANSWER)
-    except Stopped as stopped:
-        ending = stopped.ending
-    except RolloutFailure as failure:
-        ending = failure.ending
+        async with cap:
+            ending = await _act(state, agent)
     except TimeoutError:
         ending = None
+    if state.stopped is not None:
+        return state.stopped
+    if ending is None or cap.expired():
+        return Ending(Reason.HARNESS, f"wall cap of {state.budget.limits.wall} s reached")
+    return ending
+
+
+async def _act(state: RolloutState, agent: Agent) -> Ending:
+    try:
+        with state.watch.span(Part.SANDBOX):
+            observation = await _set_up(state)
+        with boundary("agent", _AgentError):
+            await agent(Session(state, observation))
+    except Stopped as stopped:
+        return stopped.ending
+    except RolloutFailure as failure:
+        return failure.ending
+    except RollbookError as error:
+        state.trace.note("agent", "".join(traceback.format_exception(error)))
+        return Ending(Reason.HARNESS, str(error))
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        # Nobody asked for it: what was awaited had been cancelled by somebody else.
-        ending = Ending(Reason.INTERNAL if agent is chat else Reason.HARNESS, "the agent cancelled itself")
-    except RollbookError as error:
-        ending = _agent_failed(state, error)
-    if state.stopped is not None:
-        return state.stopped
-    # Whatever a cancelled agent made of it, the cap came first.
-    return Ending(Reason.HARNESS, f"wall cap of {limits.wall} s reached") if cap.expired() or not ending else ending
+        # Nobody cancelled the rollout: what was awaited had been cancelled by somebody else.
+        return Ending(Reason.INTERNAL if agent is chat else Reason.HARNESS, "the agent cancelled itself")
+    return Ending(Reason.FINAL_ANSWER)
 
 
 class _AgentError(RollbookError):
     """Something that is no error of ours escaped the agent."""
 
 
-def _agent_failed(state: RolloutState, error: RollbookError) -> Ending:
-    state.trace.note("agent", "".join(traceback.format_exception(error)))
-    return Ending(Reason.HARNESS, str(error))
-
-
 async def _set_up(state: RolloutState) -> Sequence[Message]:
     async def setup() -> Sequence[Message]:
-        shown: object = await state.env.setup(state.trace.task)
-        if not isinstance(shown, tuple | list) or not shown:
-            raise ForeignError("returned no messages; return a list of at least one Message")
-        messages = [each for each in cast("Sequence[object]", shown) if isinstance(each, Message)]
-        if len(messages) < len(cast("Sequence[object]", shown)):
-            raise ForeignError("returned something that is no Message")
-        return messages
+        return as_messages(await state.env.setup(state.trace.task))
 
     try:
         return await call_foreign(setup(), state.budget.limits.setup_timeout)
@@ -181,12 +177,13 @@ async def _score(state: RolloutState, rules: EndingRules) -> None:
 
 async def _keep_final_state(state: RolloutState) -> None:
     async def final_state() -> FinalState | None:
-        final: object = await state.env.final_state()
-        if final is None:
-            return None
-        if not isinstance(final, FinalState):
-            raise ForeignError(f"returned a {type(final).__name__}; return a FinalState or None")
-        return msgspec.structs.replace(final, data=plain_json(final.data))
+        match cast("object", await state.env.final_state()):
+            case None:
+                return None
+            case FinalState() as final:
+                return msgspec.structs.replace(final, data=plain_json(final.data))
+            case other:
+                raise ForeignError(f"returned a {type(other).__name__}; return a FinalState or None")
 
     try:
         state.trace.update(final_state=await call_foreign(final_state(), state.budget.limits.score_timeout))

@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
+from rollbook.envs import ForeignError
 from rollbook.rollout.acting import answer_calls, answer_reply
 from rollbook.rollout.state import RolloutState
 from rollbook.rollout.turn import take_turn
 from rollbook.trace import Message, ParseStatus, Reason, RolloutFailure, Task
 
-__all__ = ["Agent", "Session", "chat"]
+__all__ = ["Agent", "Session", "as_messages", "chat"]
 
 
 class Session:
@@ -31,8 +32,11 @@ class Session:
     async def reply(self, observation: Sequence[Message]) -> Message:
         """Show the policy an observation, at least one message, and get its reply."""
         with self._state.step():
-            _check_messages(observation)
-            return await take_turn(self._state, observation)
+            try:
+                shown = as_messages(observation)
+            except ForeignError as error:
+                raise RolloutFailure(Reason.HARNESS, f"the agent showed what is no observation: {error}") from error
+            return await take_turn(self._state, shown)
 
     async def answer(self, reply: Message) -> Sequence[Message]:
         """Act on the last reply, once: execute its tool calls, or let the environment answer it. Returns the next
@@ -47,11 +51,14 @@ class Session:
             return await answer_reply(state, reply)
 
 
-def _check_messages(observation: object) -> None:
-    """An agent is the user's code: what it shows the policy is looked at before it is rendered."""
-    fine = isinstance(observation, Sequence) and not isinstance(observation, str) and len(observation) > 0
-    if not fine or not all(isinstance(each, Message) for each in cast("Sequence[object]", observation)):
-        raise RolloutFailure(Reason.HARNESS, "the agent's observation is no sequence of at least one Message")
+def as_messages(shown: object) -> Sequence[Message]:
+    """What foreign code shows the policy, looked at before it is rendered. Raises `ForeignError`."""
+    if not isinstance(shown, list | tuple):
+        raise ForeignError(f"a {type(shown).__name__} instead of a list of messages")
+    messages = [each for each in cast("Sequence[object]", shown) if isinstance(each, Message)]
+    if not messages or len(messages) < len(cast("Sequence[object]", shown)):
+        raise ForeignError("an observation is a list of at least one Message, and of nothing else")
+    return messages
 
 
 Agent = Callable[[Session], Awaitable[None]]

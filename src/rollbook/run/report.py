@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from rollbook.export import by_rules
 from rollbook.trace import (
     Disposition,
     EndingKind,
@@ -30,6 +29,7 @@ from rollbook.trace import (
     facts,
     samples,
 )
+from rollbook.trace.disposition import decide
 
 __all__ = ["EndingRow", "FateRow", "GroupRow", "MemberRow", "RunReport", "TimeRow", "Tokens", "report"]
 
@@ -179,7 +179,7 @@ class _Tally:
                 self.cached.append(call.cached_tokens)
         self.sampled += trace.graph.sampled_count
         if trace.head.tokens:
-            self.ledger += samples(trace, disposition=disposition or by_rules(trace, EndingRules())).ledger
+            self.ledger += samples(trace, disposition=disposition or decide(trace, EndingRules())).ledger
         self.times.append(trace.tail.times)
         if trace.head.started is not None and trace.tail.finished is not None:
             self.spans.append((trace.head.started, trace.tail.finished))
