@@ -43,6 +43,7 @@ from rollbook.trace import (
     make_runs,
 )
 from rollbook.trace import Agent as Actor
+from rollbook.trace.wire import encode_head, encode_part, encode_tail
 
 LINES = (Path(__file__).parent / "cases.jsonl").read_text().splitlines()
 REPORTS: dict[str, dict[str, Any]] = {report["id"]: report for report in map(json.loads, LINES)}
@@ -170,9 +171,7 @@ def run_one(
     stop: tuple[str, ...] = (),
 ) -> Trace:
     """One rollout."""
-    settings = RolloutSettings(
-        limits=limits or Limits(max_generation=None), sampling=Sampling(stop=stop), agent=agent
-    )
+    settings = RolloutSettings(limits=limits or Limits(max_generation=None), sampling=Sampling(stop=stop), agent=agent)
     task = Task(id="t", prompt=prompt)
     return asyncio.run(rollout(make_env, task, script.loaded(renderer, context_length), settings=settings, sink=sink))
 
@@ -248,3 +247,8 @@ def attempt(
     if reward is not None:
         trace.score(reward)
     return trace
+
+
+def bits(trace: Trace) -> tuple[bytes, ...]:
+    """All that a trace says."""
+    return encode_head(trace), *encode_part(trace).values(), encode_tail(trace)

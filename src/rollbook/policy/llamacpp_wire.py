@@ -151,7 +151,8 @@ def check_sampling(sampling: Sampling, stop_ids: frozenset[int]) -> None:
 def completion_body(
     prompt: Sequence[int], sampling: Sampling, *, limit: int, seed: int | None, time_limit: float
 ) -> dict[str, Any]:
-    """A request for up to `limit` tokens. `time_limit` in seconds bounds the decoding on the server's side."""
+    """A request for up to `limit` tokens. `time_limit` in seconds bounds the decoding on the server's side,
+    but the server looks at it only once a line is complete: the caller needs a limit of its own."""
     penalised = (sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty) != (1.0, 0.0, 0.0)
     return _NEUTRAL | {
         "prompt": prompt,

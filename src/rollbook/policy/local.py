@@ -45,6 +45,8 @@ PIECE = 64
 """Tokens asked for at once; what a cancelled generation may still cost."""
 DRAIN_POLL = 0.02
 """Seconds between two looks at whether the server is idle."""
+PROBE_TIMEOUT = 600.0
+"""Seconds for requests that sample nothing; the server answers them between two decoding steps."""
 FIRST_LIST = 1024
 """Alternatives asked for when rescoring, before the whole vocabulary is."""
 
@@ -116,7 +118,7 @@ class LocalPolicy:
                 threads=config.threads,
             )
             self._server = await asyncio.to_thread(EmbeddedServer, shape)
-            self._http = _client(self._server, config)
+            self._http = _client(self._server)
             try:
                 await self._handshake(self._server, self._http)
             except BaseException:
@@ -212,8 +214,9 @@ class LocalPolicy:
     async def _post(self, body: dict[str, Any]) -> Reply:
         if self._http is None:
             raise RolloutFailure(Reason.ENGINE_UNREACHABLE, "the embedded engine is not running")
+        limit = aiohttp.ClientTimeout(total=self._config.timeout)
         try:
-            async with self._http.post("/completion", data=msgspec.json.encode(body)) as reply:
+            async with self._http.post("/completion", data=msgspec.json.encode(body), timeout=limit) as reply:
                 data = await reply.read()
         except TimeoutError as error:
             raise RolloutFailure(Reason.ENGINE_TIMEOUT, f"no reply within {self._config.timeout} s") from error
@@ -235,17 +238,17 @@ class LocalPolicy:
             await http.close()
         if server is None:
             return
-        async with _client(server, self._config) as probe:
+        async with _client(server) as probe:
             while await _busy(probe):  # noqa: ASYNC110 - the server has no event to wait for
                 await asyncio.sleep(DRAIN_POLL)
         server.stop()
 
 
-def _client(server: EmbeddedServer, config: LocalConfig) -> aiohttp.ClientSession:
+def _client(server: EmbeddedServer) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         server.url,
         headers={"Authorization": f"Bearer {server.key}", "Content-Type": "application/json"},
-        timeout=aiohttp.ClientTimeout(total=config.timeout + 5.0),
+        timeout=aiohttp.ClientTimeout(total=PROBE_TIMEOUT),
         connector=aiohttp.TCPConnector(limit=0),
     )
 

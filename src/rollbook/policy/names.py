@@ -66,6 +66,8 @@ class ScriptedName(msgspec.Struct, frozen=True, tag="scripted"):
         return f"scripted:{self.path}"
 
 
+_ENGINES = {engine.value: engine for engine in EngineKind}
+
 PolicyName = LocalName | RemoteName | TextName | ScriptedName
 
 
@@ -85,8 +87,8 @@ def parse_policy_name(text: str) -> PolicyName:
         if not model:
             raise UsageError(f"{text!r} names no model: write text:URL#MODEL")
         return TextName(_url(text, url), model)
-    if head in EngineKind:
-        return RemoteName(EngineKind(head), _url(text, rest))
+    if engine := _ENGINES.get(head):
+        return RemoteName(engine, _url(text, rest))
     raise UsageError(f"{text!r}: unknown kind of policy {head!r}: name it {GRAMMAR}")
 
 

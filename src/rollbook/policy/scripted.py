@@ -60,7 +60,7 @@ Step = ScriptedReply | ScriptedFailure
 ScriptFunction = Callable[[TokenIds, Sampling, str], Completion]
 """Gives the reply for (prompt, sampling, session); it may raise `RolloutFailure`."""
 
-_Ready = tuple[Completion | None, RolloutFailure | None, float]
+_Ready = tuple[Completion | ScriptedFailure, float]
 
 
 class ScriptedPolicy:
@@ -101,13 +101,12 @@ class ScriptedPolicy:
     async def sample(self, prompt: TokenIds, sampling: Sampling, *, session: str) -> Completion:
         if self._function is not None:
             return self._function(prompt, sampling, session)
-        completion, failure, delay = self._take(session)
+        step, delay = self._take(session)
         if delay:
             await asyncio.sleep(delay)
-        if completion is None:
-            assert failure is not None
-            raise failure.with_traceback(None)
-        return completion
+        if isinstance(step, ScriptedFailure):
+            raise RolloutFailure(step.reason, step.detail)
+        return step
 
     async def close(self) -> None:
         """Nothing to free."""
@@ -150,7 +149,7 @@ def load_script(path: Path) -> ScriptedPolicy:
 
 def _ready(step: Step) -> _Ready:
     if isinstance(step, ScriptedFailure):
-        return None, RolloutFailure(step.reason, step.detail), step.delay
+        return step, step.delay
     completion = Completion(
         token_ids=np.asarray(step.token_ids, np.int32),
         logprobs=np.asarray(step.logprobs, np.float32),
@@ -161,4 +160,4 @@ def _ready(step: Step) -> _Ready:
     )
     completion.token_ids.flags.writeable = False
     completion.logprobs.flags.writeable = False
-    return completion, None, step.delay
+    return completion, step.delay

@@ -3,7 +3,8 @@
 Rules: one file a process, the frames of all running rollouts interleaved; a step is durable when its frame is
 written, and costs what the turn added, never what came before. Once a trace stands sealed in a segment its frames
 here are dead. A file is a generation: at a size the next one begins, and a generation is deleted when no running
-rollout has a frame in it. Frames are not compressed, for they die young.
+rollout has a frame in it. A rollout that holds old generations is written anew as a whole at its next turn, so the
+journal stays bounded unless rollouts fall silent. Frames are not compressed, for they die young.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ from rollbook.trace.wire import Cursor, encode_head, encode_part, encode_record,
 __all__ = ["Journal", "TurnHeader"]
 
 
+KEPT_GENERATIONS = 8
+"""A running rollout holds at most so many generations, and more only where all that runs needs more."""
+
+
 class TurnHeader(msgspec.Struct, frozen=True, array_like=True):
     """Header of the frames `BEGIN` (section `HEAD` and what the trace held then) and `TURN` (what it gained since)."""
 
@@ -44,12 +49,16 @@ class _Running:
     cursor: Cursor = field(default_factory=Cursor)
     marks: int = 0
     generations: set[Path] = field(default_factory=set[Path])
+    oldest: int = 0
+    """Number behind the oldest of them."""
+    size: int = 0
+    """Bytes of its frames."""
 
 
 class Journal:
     """The journal of this process."""
 
-    __slots__ = ("_file", "_folder", "_next", "_options", "_packer", "_pins", "_running", "_settle", "_writer")
+    __slots__ = ("_file", "_folder", "_held", "_next", "_options", "_packer", "_pins", "_running", "_settle", "_writer")
 
     def __init__(
         self,
@@ -66,6 +75,7 @@ class Journal:
         self._options, self._packer = options, packer
         self._file: AppendFile | None = None
         self._running: dict[str, _Running] = {}
+        self._held = 0  # bytes of all running rollouts
         self._pins: dict[Path, set[str]] = {}
 
     def __contains__(self, rollout: str) -> bool:
@@ -82,9 +92,27 @@ class Journal:
         running = self._running.get(trace.id)
         if running is None:
             raise StoreError(f"rollout {trace.id} was not begun in this run")
+        if self._next - running.oldest >= self._allowed():
+            self._carry(running, trace)
+            return
         gained = Cursor.end_of(trace) != running.cursor or len(trace.graph.marks) != running.marks
         if gained or trace.tail is not running.tail:
             self._write(running, trace, FrameKind.TURN, [])
+
+    def _allowed(self) -> int:
+        """How many generations a rollout may hold: so many that writing it anew stays rare, however much runs."""
+        return KEPT_GENERATIONS + 4 * self._held // self._options.journal_bytes
+
+    def _carry(self, running: _Running, trace: Trace) -> None:
+        """Write a slow rollout anew as a whole, so that the old generations that it holds can go."""
+        self.begin(trace)
+        self._let_go(trace.id, running, running.generations - self._running[trace.id].generations)
+
+    def _let_go(self, rollout: str, running: _Running, generations: set[Path]) -> None:
+        self._held -= running.size
+        for path in generations:
+            self._pins[path].discard(rollout)
+            self._drop_if_dead(path)
 
     def _write(
         self, running: _Running, trace: Trace, kind: FrameKind, sections: list[tuple[SectionId, Codec, bytes]]
@@ -95,17 +123,20 @@ class Journal:
         if trace.tail is not running.tail:
             sections.append((SectionId.TAIL, Codec.RAW, encode_tail(trace)))
         file = self._open()
-        file.append(self._packer.pack(kind, header, sections))
+        frame = self._packer.pack(kind, header, sections)
+        file.append(frame)
+        running.size += len(frame)
+        self._held += len(frame)
         running.generations.add(file.path)
+        running.oldest = running.oldest or self._next
         self._pins[file.path].add(trace.id)
         running.cursor, running.marks, running.tail = Cursor.end_of(trace), len(marks), trace.tail
 
     def sealed(self, rollout: str) -> None:
         """The trace stands in a segment; generations that nobody needs any more go."""
         running = self._running.pop(rollout, None)
-        for path in running.generations if running else ():
-            self._pins[path].discard(rollout)
-            self._drop_if_dead(path)
+        if running is not None:
+            self._let_go(rollout, running, running.generations)
 
     def close(self) -> None:
         """Close the open generation; it stays while a running rollout needs it."""

@@ -35,6 +35,8 @@ class InFlight:
 
     rollout: str
     places: list[tuple[Path, Frame]] = field(default_factory=list[tuple[Path, Frame]])
+    before: InFlight | None = None
+    """The frames whose place these took; read where these are damaged."""
 
 
 @dataclass(slots=True)
@@ -63,10 +65,7 @@ class Folder:
         if rollout in self.sealed:
             return
         if frame.kind == FrameKind.BEGIN:
-            if rollout in self.in_flight:
-                self._gap(path, frame, f"rollout {rollout} begins again; its first record is kept")
-                return
-            self.in_flight[rollout] = InFlight(rollout)
+            self.in_flight[rollout] = InFlight(rollout, before=self.in_flight.get(rollout))
         elif rollout not in self.in_flight:
             self._gap(path, frame, f"a turn of rollout {rollout}, whose beginning is not there")
             return
@@ -86,7 +85,7 @@ class Folder:
                 self._gap(path, frame, f"rollout {flight.rollout}, step {count - 1}: {error}")
                 continue
             return trace
-        return None
+        return self.load(flight.before) if flight.before is not None else None
 
     def _read_steps(self, flight: InFlight) -> Iterator[tuple[TurnHeader, dict[int, bytes]]]:
         for index, (path, frame) in enumerate(flight.places):
@@ -138,8 +137,7 @@ def repair_folder(root: Path, options: StoreOptions, packer: Packer) -> Folder:
         repair_stream(path, folder.name(path), folder.report)
     folder.sealed |= doubtful - folder.in_flight.keys()
     folder.report.in_flight = list(folder.in_flight)
-    needed = {path for flight in folder.in_flight.values() for path, _ in flight.places}
-    if not needed:
+    if not folder.in_flight:
         folder.drop_journals()
     return folder
 

@@ -39,12 +39,13 @@ from rollbook.store.report import RecoveryReport
 from rollbook.store.segment import SegmentWriter
 from rollbook.trace.annotation import Annotation
 from rollbook.trace.ending import Ending, Reason
+from rollbook.trace.protocols import Sink
 from rollbook.trace.trace import Trace
 
 __all__ = ["RunWriter"]
 
 
-class RunWriter:
+class RunWriter(Sink):
     """Writes one run. A context manager; safe to call from several threads."""
 
     def __init__(self, folder: Path, manifest: Manifest, options: StoreOptions, writer: str) -> None:

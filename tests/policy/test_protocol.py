@@ -1,0 +1,49 @@
+import msgspec
+import numpy as np
+import pytest
+
+from rollbook.policy import Completion, check_completion
+from rollbook.trace.call import Finish, LogprobKind, Sampling
+from rollbook.trace.ending import Reason, RolloutFailure
+
+PROMPT = np.array([1, 2, 3], np.int32)
+
+
+def completion(**changes):
+    given = {
+        "token_ids": np.array([5, 6], np.int32),
+        "logprobs": np.array([-0.5, 0.0], np.float32),
+        "logprob_kind": LogprobKind.RAW,
+        "finish": Finish.LENGTH,
+    } | changes
+    return Completion(**given)
+
+
+@pytest.mark.parametrize("changes", [{}, {"prompt_tokens": 3}, {"versions": ((4, 1), (5, 1))}])
+def test_a_sound_reply_passes(changes):
+    check_completion(completion(**changes), PROMPT, Sampling(max_tokens=2))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"logprobs": np.array([-0.5], np.float32)}, "2 ids but 1 logprobs"),
+        ({"logprobs": np.array([-0.5, np.nan], np.float32)}, "not finite"),
+        ({"logprobs": np.array([-0.5, -np.inf], np.float32)}, "not finite"),
+        ({"logprobs": np.array([-0.5, 0.1], np.float32)}, "above 0"),
+        ({"token_ids": np.array([5, -1], np.int32)}, "negative"),
+        ({"prompt_tokens": 4}, "counted 4 prompt tokens, 3 were sent"),
+        ({"versions": ((1, 1),)}, "versions cover 1 of 2"),
+        ({"token_ids": np.zeros(0, np.int32), "logprobs": np.zeros(0, np.float32)}, "no tokens"),
+        ({"token_ids": np.zeros(3, np.int32), "logprobs": np.zeros(3, np.float32)}, "more than the 2"),
+    ],
+)
+def test_each_break_is_an_engine_contract_failure(changes, message):
+    with pytest.raises(RolloutFailure, match=message) as caught:
+        check_completion(completion(**changes), PROMPT, Sampling(max_tokens=2))
+    assert caught.value.reason is Reason.ENGINE_CONTRACT
+
+
+def test_sampling_is_plain_data():
+    sampling = Sampling(seed=3, stop=("x",))
+    assert msgspec.json.decode(msgspec.json.encode(sampling), type=Sampling) == sampling
