@@ -101,7 +101,6 @@ async def run_rollout(
 
 async def _attempt(state: RolloutState, agent: Agent) -> Ending:
     """Set up and let the agent act. What stopped the session first is the ending, whatever the agent made of it."""
-<<<<<<< HEAD
     cap = asyncio.timeout(state.budget.limits.wall)
     try:
         async with cap:
@@ -121,24 +120,9 @@ async def _act(state: RolloutState, agent: Agent) -> Ending:
             observation = await _set_up(state)
         with boundary("agent", _AgentError):
             await agent(Session(state, observation))
-=======
-    limits = state.budget.limits
-    wall_cap = Ending(Reason.HARNESS, f"wall cap of {limits.wall} s reached")
-    try:
-        async with asyncio.timeout(limits.wall) as cap:
-            with state.watch.span(Part.SANDBOX):
-                observation = await _set_up(state)
-            where = "agent loop" if agent is chat else "agent"
-            reason = Reason.INTERNAL if agent is chat else Reason.HARNESS
-            with boundary(where, lambda text: RolloutFailure(reason, text)):
-                await agent(Session(state, observation))
-        # an agent may have swallowed the cancellation
-        ending = wall_cap if cap.expired() else Ending(Reason.FINAL_ANSWER)
->>>>>>> cases
     except Stopped as stopped:
-        ending = stopped.ending
+        return stopped.ending
     except RolloutFailure as failure:
-<<<<<<< HEAD
         return failure.ending
     except RollbookError as error:
         state.trace.note("agent", "".join(traceback.format_exception(error)))
@@ -150,15 +134,6 @@ async def _act(state: RolloutState, agent: Agent) -> Ending:
         # Nobody cancelled the rollout: what was awaited had been cancelled by somebody else.
         return Ending(Reason.INTERNAL if agent is chat else Reason.HARNESS, "the agent cancelled itself")
     return Ending(Reason.FINAL_ANSWER)
-=======
-        ending = failure.ending
-    except TimeoutError:
-        ending = wall_cap
-    except RollbookError as error:
-        state.trace.note("rollout", "".join(traceback.format_exception(error)))
-        ending = Ending(Reason.INTERNAL, str(error))
-    return state.stopped or ending
->>>>>>> cases
 
 
 class _AgentError(RollbookError):

@@ -30,7 +30,6 @@ class Session:
         return self._state.trace.task
 
     async def reply(self, observation: Sequence[Message]) -> Message:
-<<<<<<< HEAD
         """Show the policy an observation, at least one message, and get its reply."""
         with self._state.step():
             try:
@@ -60,18 +59,6 @@ def as_messages(shown: object) -> Sequence[Message]:
     if not messages or len(messages) < len(cast("Sequence[object]", shown)):
         raise ForeignError("an observation is a list of at least one Message, and of nothing else")
     return messages
-=======
-        """Show the policy an observation and get its reply."""
-        with self._state.step():
-            return await take_turn(self._state, observation)
-
-    async def answer(self, reply: Message) -> Sequence[Message]:
-        """Act on a reply: execute its tool calls, or let the environment answer it. Returns the next observation."""
-        with self._state.step():
-            if any(call.status is not ParseStatus.INSIDE_REASONING for call in reply.tool_calls):
-                return await answer_calls(self._state, reply)
-            return await answer_reply(self._state, reply)
->>>>>>> cases
 
 
 Agent = Callable[[Session], Awaitable[None]]

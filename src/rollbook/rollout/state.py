@@ -1,23 +1,15 @@
 """The state of one running rollout, and the ways in which it stops.
 
 The first ending sticks: once a step was stopped or failed, every later one raises the same ending, and the rollout
-<<<<<<< HEAD
 ends with it, whatever the agent did with the first. What breaks inside a step is a fault of ours (`internal`, with
 its traceback in the record); what breaks in an agent outside of one is not. Own time is charged for decoding and
 tools, never for waiting on a limiter.
-=======
-ends with it, whatever the agent did with the first. Own time is charged for decoding and tools, never for waiting
-on a limiter.
->>>>>>> cases
 """
 
 from __future__ import annotations
 
 import asyncio
-<<<<<<< HEAD
 import traceback
-=======
->>>>>>> cases
 from collections.abc import Awaitable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,11 +21,7 @@ from rollbook.rollout.limiter import Limiter
 from rollbook.rollout.limits import Budget
 from rollbook.rollout.loaded import LoadedPolicy
 from rollbook.rollout.stopwatch import Stopwatch
-<<<<<<< HEAD
 from rollbook.trace import ROOT, Ending, Message, Reason, RolloutFailure, Sampling, Sink, Trace, TurnReward
-=======
-from rollbook.trace import ROOT, Ending, RolloutFailure, Sampling, Sink, Trace, TurnReward
->>>>>>> cases
 
 __all__ = ["RolloutState", "Stopped"]
 
@@ -86,7 +74,6 @@ class RolloutState:
         if self.stopped is not None:
             raise Stopped(self.stopped)
         try:
-<<<<<<< HEAD
             if self.busy:
                 raise RolloutFailure(Reason.HARNESS, "a step was asked for while another one runs; take one at a time")
             self.busy = True
@@ -107,12 +94,6 @@ class RolloutState:
         """The ending for a fault of ours; its traceback goes into the record."""
         self.trace.note("rollout", "".join(traceback.format_exception(error)))
         return Ending(Reason.INTERNAL, str(error))
-=======
-            yield
-        except RolloutFailure as failure:
-            self.stopped = self.stopped or failure.ending
-            raise
->>>>>>> cases
 
     def reward(self, value: float | None) -> None:
         """Bind a step reward to the turn that caused it."""
