@@ -92,9 +92,7 @@ class Engine:
 
     @property
     def info(self) -> PolicyInfo:
-        return PolicyInfo(
-            name="told", engine="told", context_length=self.context_length, logprob_kind=LogprobKind.RAW
-        )
+        return PolicyInfo(name="told", engine="told", context_length=self.context_length, logprob_kind=LogprobKind.RAW)
 
     async def start(self) -> None:
         pass

@@ -99,7 +99,9 @@ maybe = st.none() | st.integers(1, 40)
 
 @given(
     asked=st.fixed_dictionaries({"max_turns": maybe, "max_tokens": maybe, "max_generation": maybe, "deadline": maybe}),
-    used=st.fixed_dictionaries({"turns": st.integers(0, 40), "tokens": st.integers(0, 60), "seconds": st.floats(0, 60)}),
+    used=st.fixed_dictionaries(
+        {"turns": st.integers(0, 40), "tokens": st.integers(0, 60), "seconds": st.floats(0, 60)}
+    ),
     prompt=st.integers(0, 60),
     context=st.integers(1, 50),
 )
@@ -138,4 +140,6 @@ def test_tool_calls_are_entered_all_or_none(limit: int, counts: list[int]) -> No
 
 
 def test_the_used_up_deadline_tells_what_was_measured_beside_the_limit() -> None:
-    assert Budget(limits(deadline=14400), seconds=300.0).out_of_time(3.5).detail == "303.500 s of own time, limit 14400 s"
+    assert (
+        Budget(limits(deadline=14400), seconds=300.0).out_of_time(3.5).detail == "303.500 s of own time, limit 14400 s"
+    )
