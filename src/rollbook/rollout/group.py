@@ -74,7 +74,7 @@ async def run_member(
         sink.annotate(annotate({trace.id: disposition}))
         if disposition.fate is not Fate.RETRIED:
             return attempts
-        await asyncio.sleep(_backoff(len(attempts) - len(earlier)))
+        await asyncio.sleep(backoff(len(attempts) - len(earlier)))
 
 
 async def rollout(
@@ -125,7 +125,7 @@ def first_cause(failed: ExceptionGroup[Exception]) -> Exception:
     return first_cause(cast("ExceptionGroup[Exception]", cause)) if isinstance(cause, ExceptionGroup) else cause
 
 
-def _backoff(retries: int) -> float:
+def backoff(retries: int) -> float:
     """Seconds to wait before the `retries`-th retry."""
     return min(BACKOFF * 2.0 ** min(retries - 1, 16), BACKOFF_MOST)
 
