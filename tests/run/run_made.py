@@ -6,13 +6,31 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from rollbook.envs import Environment, StepResult, tool
 from rollbook.models import load_folder
 from rollbook.policy import ScriptedFailure, ScriptedPolicy, ScriptedReply
 from rollbook.render import ChatRenderer
 from rollbook.rollout import LoadedPolicy
 from rollbook.run.policies import renderer_for
-from rollbook.trace import Reason, Task, Trace
+from rollbook.trace import (
+    ROOT,
+    Call,
+    Finish,
+    LogprobKind,
+    Message,
+    Origin,
+    PolicyRecord,
+    Reason,
+    Role,
+    RunKind,
+    Sampling,
+    Task,
+    Trace,
+    TraceHead,
+    make_runs,
+)
 from rollbook.worlds import register
 from tests.render.families import template, tokenizer_json
 
@@ -104,3 +122,36 @@ def loaded(folder: Path, *steps: str | Reason, delay: float = 0.0) -> LoadedPoli
         for step in steps
     ]
     return LoadedPolicy(ScriptedPolicy(said), made)
+
+
+def small_trace(rollout: str, *, group: str = "g", member: int = 0, attempt: int = 0) -> Trace:
+    """A running trace of one task with one sampled turn."""
+    head = TraceHead(
+        rollout=rollout,
+        group=group,
+        task=Task(id="t", prompt="p"),
+        policies=(PolicyRecord(name="scripted"),),
+        member=member,
+        attempt=attempt,
+    )
+    trace = Trace(head)
+    asked = trace.graph.add(
+        Message(role=Role.USER, content="p"),
+        parent=ROOT,
+        origin=Origin.USER,
+        token_ids=np.array([1, 2], np.int32),
+        runs=make_runs((RunKind.CONTENT, 2)),
+    )
+    call = trace.add_call(
+        Call(node=1, after=asked, sampling=Sampling(), finish=Finish.STOP, logprob_kind=LogprobKind.RAW)
+    )
+    trace.graph.add(
+        Message(role=Role.ASSISTANT, content="a"),
+        parent=asked,
+        origin=Origin.POLICY,
+        token_ids=np.array([3, 4, 5], np.int32),
+        runs=make_runs((RunKind.SAMPLED, 3)),
+        logprobs=np.array([-1, -1, -1], np.float32),
+        segments=make_runs((call, 3)),
+    )
+    return trace

@@ -57,8 +57,9 @@ class RunBar(_Bar):
         if self.bar is not None:
             self._task = self.bar.add_task("", total=members, completed=done)
             self.bar.start()
-        elif done:
-            self.out.print(f"{done} of {members} rollouts were finished before")
+        else:
+            before = f", {done} of {members} were finished before" if done else ""
+            self.out.print(f"{members - done} rollouts to run{before}")
 
     def finished(self, trace: Trace) -> None:
         self._done += 1

@@ -32,13 +32,21 @@ def show_endings(out: Console, report: RunReport) -> None:
 
 
 def show_groups(out: Console, report: RunReport) -> None:
-    """One line a group: what each member got, in the order of the members."""
+    """One line a group: what the last attempt of each member got, in the order of the members."""
     rows = [
-        (_short(row.group), row.task, number(row.scheduled), number(row.used), number(row.mean, 3), _rewards(row))
+        (
+            _short(row.group),
+            row.task,
+            f"{number(row.used)}/{number(row.scheduled)}",
+            number(row.mean, 3),
+            " ".join(number(member.reward, 2) for member in _last(row)),
+            " ".join(MISSING if member.advantage is None else f"{member.advantage:+.2f}" for member in _last(row)),
+            _retried(row.members),
+        )
         for row in report.groups
     ]
-    heads = ("group", "task", "sched.", "used", "mean", "rewards (advantages)")
-    show_table(out, "Rewards by group", heads, rows, right="llrrrl")
+    heads = ("group", "task", "used", "mean", "rewards", "advantages", "retried")
+    show_table(out, "Rewards by group", heads, rows, right="llrr")
     if any(member.reward is None for row in report.groups for member in row.members):
         out.print(f"{MISSING}: no reward, which is not 0; such a rollout does not vote.\n")
 
@@ -74,19 +82,11 @@ def _part(row: TimeRow) -> str:
     return f"  of which {row.part.removeprefix('engine_')}" if row.part.startswith("engine_") else row.part
 
 
-def _rewards(row: GroupRow) -> str:
-    """The last attempt of each member; the others are counted."""
-    last: dict[int, MemberRow] = {member.member: member for member in row.members}
-    shown = " ".join(_reward(member) for member in last.values())
-    retried = _retried(row.members)
-    return f"{shown}  {retried}" if retried else shown
-
-
-def _reward(member: MemberRow) -> str:
-    advantage = f" ({member.advantage:+.2f})" if member.advantage is not None else ""
-    return f"{number(member.reward, 2)}{advantage}"
+def _last(row: GroupRow) -> list[MemberRow]:
+    """The last attempt of each member."""
+    return list({member.member: member for member in row.members}.values())
 
 
 def _retried(members: Iterable[MemberRow]) -> str:
     counts = Counter(member.reason for member in members if member.fate is Fate.RETRIED)
-    return ", ".join(f"{count} retried ({reason})" for reason, count in counts.items())
+    return ", ".join(f"{count} {reason}" for reason, count in counts.items()) or MISSING

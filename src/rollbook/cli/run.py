@@ -25,6 +25,7 @@ from rollbook.render import ChatRenderer
 from rollbook.rollout import Limits, LoadedPolicy
 from rollbook.run import CONCURRENCY, RunConfig, RunOutcome, check_folder, load_policy, open_run, report, run
 from rollbook.trace import Sampling
+from rollbook.worlds import make
 
 __all__ = ["command"]
 
@@ -76,6 +77,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
         sys.path.insert(0, str(Path.cwd()))
     err = console(stderr=True)
     check_folder(config, folder, resume=given["resume"], allow_changed=given["allow_changed"])
+    make(config.environment, **config.options)  # a wrong name is found out before a model is fetched
     if config.sampling.changes_distribution:
         err.print(_warning(config.sampling))
     with FetchBar(err) as fetching:

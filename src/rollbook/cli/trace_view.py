@@ -145,7 +145,8 @@ class _Page:
         arguments = MISSING if call.arguments is None else json.dumps(call.arguments, ensure_ascii=False)
         self.line(f"tool call {call.id} {call.name or MISSING} {fold(arguments, FOLD, full=self.full)}", indent=4)
         self.line(f"{call.status}{error}", "green" if call.status == "ok" else "red", 6)
-        self.line(f"as sampled: {fold(call.raw.strip(), FOLD, full=self.full)}", "dim", 6)
+        if call.raw:
+            self.line(f"as sampled: {fold(call.raw.strip(), FOLD, full=self.full)}", "dim", 6)
 
     def foot(self) -> None:
         """What stands beside the messages: calls that gave none, edges, errors."""

@@ -44,8 +44,14 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigError(f"a run needs at least one of '{name}'")
 
     def plain(self) -> dict[str, Any]:
-        """The configuration as plain data, for the record: what JSON gives back, so that it equals the stored one."""
-        return json.loads(json.dumps(msgspec.to_builtins(self)))
+        """The configuration as plain data, just as it reads back from the record: JSON knows no tuples.
+
+        Raises `ConfigError` where an option is no plain data.
+        """
+        try:
+            return json.loads(json.dumps(msgspec.to_builtins(self)))
+        except TypeError as error:
+            raise ConfigError(f"the environment's options must be plain JSON data: {error}") from error
 
 
 def differences(stored: dict[str, Any], asked: dict[str, Any], prefix: str = "") -> list[str]:

@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
+from rollbook.rewards import decide
 from rollbook.trace import (
     Disposition,
     EndingKind,
-    EndingRules,
     Fate,
     GroupKey,
     Reason,
@@ -29,7 +29,6 @@ from rollbook.trace import (
     facts,
     samples,
 )
-from rollbook.trace.disposition import decide
 
 __all__ = ["EndingRow", "FateRow", "GroupRow", "MemberRow", "RunReport", "TimeRow", "Tokens", "report"]
 
@@ -179,7 +178,7 @@ class _Tally:
                 self.cached.append(call.cached_tokens)
         self.sampled += trace.graph.sampled_count
         if trace.head.tokens:
-            self.ledger += samples(trace, disposition=disposition or decide(trace, EndingRules())).ledger
+            self.ledger += samples(trace, disposition=disposition or decide(trace)).ledger
         self.times.append(trace.tail.times)
         if trace.head.started is not None and trace.tail.finished is not None:
             self.spans.append((trace.head.started, trace.tail.finished))
