@@ -165,11 +165,20 @@ def test_an_environment_that_cannot_be_made_is_the_callers_mistake() -> None:
 
 
 def test_a_cancelled_group_seals_every_member_and_retries_none() -> None:
+    all_there = asyncio.Event()
+    engine = Engine([never])
+
+    async def waits() -> Any:
+        if engine.running == 3:
+            all_there.set()
+        return await never()
+
+    engine.said = [waits]
+
     async def scenario() -> MemorySink:
         sink = MemorySink()
-        task = asyncio.create_task(group(Talk, TASK, LoadedPolicy(Engine([never]), SMOLLM.renderer), 3, sink=sink))
-        while len(sink.running) < 3:
-            await asyncio.sleep(0)
+        task = asyncio.create_task(group(Talk, TASK, LoadedPolicy(engine, SMOLLM.renderer), 3, sink=sink))
+        await all_there.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -29,36 +29,36 @@ from rollbook.trace import (
 from tests.rollout.made import TASK, Engine, Talk, attempt, call, detail, play, says, why
 
 
+async def break_down(how: str) -> Any:
+    """What code that is not ours may do."""
+    if how == "hangs":
+        await asyncio.sleep(1000)
+    if how == "object":
+        return object()
+    raise {
+        "raises": ValueError("broke"),
+        "failure": RolloutFailure(Reason.SANDBOX_LOST, "host down"),
+        "cancels": asyncio.CancelledError(),
+    }[how]
+
+
 def flawed(where: str, how: str) -> Talk:
     """An environment that fails in one place."""
 
-    async def fail() -> Any:
-        match how:
-            case "raises":
-                raise ValueError("broke")
-            case "hangs":
-                await asyncio.sleep(1000)
-            case "failure":
-                raise RolloutFailure(Reason.SANDBOX_LOST, "host down")
-            case "cancels":
-                raise asyncio.CancelledError
-            case _:
-                return object()
-
     class Flawed(Talk):
         async def setup(self, task: Task) -> Sequence[Message]:
-            return await fail() if where == "setup" else await super().setup(task)
+            return await break_down(how) if where == "setup" else await super().setup(task)
 
         async def final_state(self) -> FinalState | None:
-            return await fail() if where == "final_state" else None
+            return await break_down(how) if where == "final_state" else None
 
         async def score(self, trace: Trace) -> float:
-            return await fail() if where == "score" else await super().score(trace)
+            return await break_down(how) if where == "score" else await super().score(trace)
 
         async def cleanup(self) -> None:
             await super().cleanup()
             if where == "cleanup":
-                await fail()
+                await break_down(how)
 
     return Flawed()
 
@@ -341,15 +341,16 @@ def test_a_rollout_that_was_cancelled_before_it_began_leaves_nothing() -> None:
 def test_a_cancellation_while_it_is_scored_leaves_the_ending_and_gives_no_reward() -> None:
     class Waits(Talk):
         async def score(self, trace: Trace) -> float:
-            self.log.append("score")
+            scoring.set()
             await asyncio.sleep(1000)
             return 1.0
+
+    scoring = asyncio.Event()
 
     async def scenario() -> tuple[Waits, MemorySink]:
         env, sink = Waits(), MemorySink()
         task = asyncio.create_task(attempt(env, Engine([says("x")]), sink=sink))
-        while "score" not in env.log:
-            await asyncio.sleep(0)
+        await scoring.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

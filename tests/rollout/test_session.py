@@ -56,11 +56,9 @@ def test_an_agent_that_swallows_a_stop_gets_it_again() -> None:
 def test_an_agent_that_raises_behind_an_ending_changes_nothing() -> None:
     async def agent(session: Session) -> None:
         reply = await session.reply(session.observation)
-        try:
+        with pytest.raises(Stopped, match="submitted/final_answer"):
             await session.answer(reply)
-        except Stopped as stopped:
-            assert stopped.ending.reason is Reason.FINAL_ANSWER
-            raise ValueError("too late") from stopped
+        raise ValueError("too late")
 
     trace = play(Talk(), says("x"), agent=agent)
     assert why(trace) is Reason.FINAL_ANSWER
@@ -188,6 +186,43 @@ def test_two_steps_at_once_are_refused_and_the_conversation_stays_whole() -> Non
     assert why(trace) is Reason.HARNESS
     assert "one at a time" in detail(trace)
     assert [message.content for message in trace.graph.messages] == ["0", "x"]
+
+
+def test_an_agent_that_leaves_a_step_running_failed_and_gets_no_further_one() -> None:
+    left: list[asyncio.Task[Any]] = []
+
+    async def leaves(session: Session) -> None:
+        async def goes_on() -> None:
+            await session.reply(session.observation)
+
+        left.append(asyncio.ensure_future(goes_on()))
+        await asyncio.sleep(0)
+
+    async def scenario() -> Any:
+        trace = await attempt(Talk(), Engine([never]), agent=leaves)
+        left[0].cancel()
+        await asyncio.wait(left)
+        return trace
+
+    trace = asyncio.run(scenario())
+    assert why(trace) is Reason.HARNESS
+    assert "while a step" in detail(trace)
+
+
+def test_a_session_whose_rollout_is_over_takes_no_step() -> None:
+    kept: list[Session] = []
+
+    async def keeps(session: Session) -> None:
+        kept.append(session)
+        await session.reply(session.observation)
+
+    async def scenario() -> Any:
+        trace = await attempt(Talk(), Engine([says("x")]), agent=keeps)
+        with pytest.raises(Stopped, match="final_answer"):
+            await kept[0].reply(user("more"))
+        return trace
+
+    assert len(asyncio.run(scenario()).calls) == 1
 
 
 # Time

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollbook.envs import StepResult, tool
-from rollbook.errors import RollbookError
+from rollbook.errors import ConfigError
 from rollbook.policy import Completion
 from rollbook.rollout import Limits
 from rollbook.trace import (
@@ -304,6 +304,13 @@ def test_a_failing_engine_is_that_error_with_its_call(reason: Reason) -> None:
     assert "HTTP 503" in (trace.calls[0].error or "")
 
 
+def test_a_request_that_the_engine_refuses_is_loud_and_kept() -> None:
+    trace = play(Talk(), ConfigError("no such grammar"))
+    assert why(trace) is Reason.INTERNAL
+    assert "Traceback" in trace.tail.errors[0].text
+    assert trace.calls[0].error == "no such grammar"
+
+
 def test_a_bug_in_a_policy_is_loud() -> None:
     trace = play(Talk(), ZeroDivisionError("oops"))
     assert why(trace) is Reason.INTERNAL
@@ -406,7 +413,6 @@ def test_a_template_that_refuses_is_our_fault_and_loud() -> None:
     trace = play(Shows(), says("x"))
     assert why(trace) is Reason.INTERNAL
     assert "Traceback" in trace.tail.errors[0].text
-    assert issubclass(RolloutFailure, RollbookError)
 
 
 def says_call() -> Any:

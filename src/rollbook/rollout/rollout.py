@@ -90,9 +90,9 @@ async def run_rollout(
     )
     state.sink.begin(trace)
     try:
-        trace.end(await _attempt(state, settings.agent))
+        trace.end(state.close(await _attempt(state, settings.agent)))
     except asyncio.CancelledError:
-        trace.end(state.stopped or Ending(settings.cancelled_as))
+        trace.end(state.close(Ending(settings.cancelled_as)))
         raise
     finally:
         await _finish(state, settings.rules)
@@ -107,10 +107,10 @@ async def _attempt(state: RolloutState, agent: Agent) -> Ending:
             ending = await _act(state, agent)
     except TimeoutError:
         ending = None
-    if state.stopped is not None:
-        return state.stopped
     if ending is None or cap.expired():
         return Ending(Reason.HARNESS, f"wall cap of {state.budget.limits.wall} s reached")
+    if state.busy:
+        return Ending(Reason.HARNESS, "the agent returned while a step of its own was running")
     return ending
 
 

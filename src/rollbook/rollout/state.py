@@ -68,6 +68,11 @@ class RolloutState:
         self.stopped = self.stopped or ending
         raise Stopped(self.stopped)
 
+    def close(self, ending: Ending) -> Ending:
+        """Take no further step. Returns the rollout's ending: what stopped it first, else `ending`."""
+        self.stopped = self.stopped or ending
+        return self.stopped
+
     @contextmanager
     def step(self) -> Generator[None]:
         """One step of the agent: raises the ending again where there is one, and keeps a failure as the ending."""

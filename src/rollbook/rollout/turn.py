@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from rollbook.errors import RecordError
+from rollbook.errors import RecordError, RollbookError
 from rollbook.policy.protocol import Completion, TokenIds, check_completion
 from rollbook.render.protocol import RenderedMessage, Rendering, Turn
 from rollbook.rollout.limits import Allowance
 from rollbook.rollout.loaded import derive_seed
-from rollbook.rollout.state import RolloutState, Stopped
+from rollbook.rollout.state import RolloutState
 from rollbook.rollout.stopwatch import Part
 from rollbook.trace import (
     ROOT,
@@ -125,7 +125,7 @@ async def _sample(state: RolloutState, prompt: TokenIds, allowance: Allowance) -
         state.budget.seconds -= min(max(completion.queue or 0.0, 0.0), wall)
         check_completion(completion, prompt, sampling)
         finish = _finish(state, completion, allowance)
-    except (RolloutFailure, Stopped) as error:
+    except RollbookError as error:
         _record_failure(state, request, str(error))
         raise
     except asyncio.CancelledError:
