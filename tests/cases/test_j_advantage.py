@@ -184,7 +184,13 @@ def test_filling_a_group_again_has_a_limit(times: int) -> None:
     rules = EndingRules().override({Reason.ENGINE_TIMEOUT: Retry(times)})
     script = Script([ScriptedFailure(reason=Reason.ENGINE_TIMEOUT)])
     settings, sink = RolloutSettings(limits=Limits(), rules=rules), MemorySink()
-    traces = asyncio.run(group(Talk, Task(id="t", prompt="go"), script.loaded(), 2, settings=settings, sink=sink))
+    task = Task(id="t", prompt="go")
+
+    async def in_time() -> list[Trace]:
+        async with asyncio.timeout(20):
+            return await group(Talk, task, script.loaded(), 2, settings=settings, sink=sink)
+
+    traces = asyncio.run(in_time())
     assert len(script.prompts) == len(traces) == 2 * (times + 1)
     assert {trace.head.attempt for trace in traces} == set(range(times + 1))
     found = advantages(traces, rules)

@@ -18,6 +18,9 @@ EVERY = 5.0
 """Seconds between two plain lines."""
 
 
+_WORDS = {Phase.DOWNLOAD: "downloading the model", Phase.UNPACK: "unpacking it", Phase.CHECK: "checking its sum"}
+
+
 class _Bar:
     """A rich bar or plain lines, by what stderr is. A context manager."""
 
@@ -81,8 +84,6 @@ class RunBar(_Bar):
 class FetchBar(_Bar):
     """Shows a model being fetched; says nothing where it lies in the cache."""
 
-    _WORDS = {Phase.DOWNLOAD: "downloading the model", Phase.UNPACK: "unpacking it", Phase.CHECK: "checking its sum"}  # noqa: RUF012
-
     def __init__(self, out: Console) -> None:
         super().__init__(out, TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
         self._phase: Phase | None = None
@@ -100,7 +101,7 @@ class FetchBar(_Bar):
             self.bar.update(self._task, completed=progress.done)
 
     def _begin(self, progress: FetchProgress) -> None:
-        words = f"{self._WORDS[progress.phase]} ({progress.total / 1e6:.0f} MB)"
+        words = f"{_WORDS[progress.phase]} ({progress.total / 1e6:.0f} MB)"
         if self.bar is None:
             self.out.print(f"{words} ...")
             return

@@ -53,15 +53,15 @@ async def answer_reply(state: RolloutState, reply: Message) -> Sequence[Message]
     with state.watch.span(Part.TOOL):
         try:
             result = await state.within_deadline(call_foreign(_step(state, reply), None))
-            text = to_text(result.observation).text if result is not None else ""
+            shown = to_text("" if result is None else result.observation)
         except (ForeignError, NotConvertible) as error:
             raise RolloutFailure(Reason.TOOL_SERVER, f"step: {error}") from error
     if result is None:
         state.stop(Ending(Reason.FINAL_ANSWER))
     state.reward(result.reward)
-    messages = (Message(role=Role.USER, content=text),)
+    messages = (Message(role=Role.USER, content=shown.text, value_type=shown.value_type, raw=shown.raw),)
     if result.ending is not None:
-        if text:
+        if shown.text:
             observe(state, messages)
         state.stop(result.ending)
     return messages

@@ -8,7 +8,6 @@ of a script are of the tokenizer that lies beside it (``tokenizer.json``), or of
 from __future__ import annotations
 
 import importlib
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -47,11 +46,13 @@ def renderer_for(files: ModelFiles) -> ChatRenderer:
     """The renderer of a model's own tokenizer and template."""
     if files.template is None:
         raise ModelError(f"{files.name} has no chat template; give a model that has one")
-    config = RendererConfig(name=files.name, stop_ids=files.stop_ids, special_tokens=files.special_tokens)
-    renderer = ChatRenderer.build(files.tokenizer_json, files.template, config)
-    if renderer.finding.renders_tools:
-        return renderer
-    return ChatRenderer.build(files.tokenizer_json, files.template, replace(config, tool_prompt=HERMES_EXAMPLES))
+    config = RendererConfig(
+        name=files.name,
+        stop_ids=files.stop_ids,
+        special_tokens=files.special_tokens,
+        tool_prompt=HERMES_EXAMPLES,  # used only where the template has no place for tools
+    )
+    return ChatRenderer.build(files.tokenizer_json, files.template, config)
 
 
 def _files(name: PolicyName, cache: Path, progress: ProgressCallback | None) -> ModelFiles:

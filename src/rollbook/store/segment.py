@@ -283,7 +283,7 @@ def read_trace(file: FrameFile, frame: Frame, rollout: str) -> Trace:
         raw = file.sections(frame)
         part = {key: raw[name] for key, name in PART_SECTIONS.items()}
         trace = decode_trace(raw[SectionId.HEAD], [part], raw[SectionId.TAIL])
-    except (RecordError, KeyError, zstandard.ZstdError) as error:
+    except (DamagedFrame, RecordError, KeyError, zstandard.ZstdError) as error:
         raise DamagedFrame(f"{file.name} at byte {frame.offset}: {error}") from error
     if trace.id != rollout:
         raise DamagedFrame(f"{file.name} at byte {frame.offset}: holds trace {trace.id}, not {rollout}")
