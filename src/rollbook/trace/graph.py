@@ -299,6 +299,8 @@ class MessageGraph:
 
     def branches(self) -> list[Branch]:
         """All root-to-leaf paths, oldest leaf first."""
+        if self.leaf_count == 1:
+            return [Branch(0, self.path(len(self.messages) - 1))]
         leaves = [node for node in range(len(self.messages)) if node not in self._parents]
         return [Branch(index, self.path(leaf)) for index, leaf in enumerate(leaves)]
 
@@ -325,7 +327,7 @@ class MessageGraph:
     @property
     def leaf_count(self) -> int:
         """How many branches there are."""
-        return len(self.messages) - sum(node != ROOT for node in self._parents)
+        return len(self.messages) - len(self._parents) + (ROOT in self._parents)
 
     @property
     def sampled_count(self) -> int:
