@@ -251,11 +251,16 @@ class MessageGraph:
 
     def text(self, node: int) -> NodeText:
         """The part of a node that is not tokens."""
+        return self._text(node, self.origin(node))
+
+    def texts(self, first: int = 0) -> list[NodeText]:
+        """Likewise of all nodes from `first` on."""
+        codes: list[int] = self.table.view[first:, ORIGIN].tolist()
+        return [self._text(node, ORIGINS[code]) for node, code in enumerate(codes, first)]
+
+    def _text(self, node: int, origin: Origin) -> NodeText:
         return NodeText(
-            message=self.messages[node],
-            origin=self.origin(node),
-            fork=self._forks.get(node),
-            mark=self._marks.get(node),
+            message=self.messages[node], origin=origin, fork=self._forks.get(node), mark=self._marks.get(node)
         )
 
     def origin(self, node: int) -> Origin:
