@@ -1,0 +1,5 @@
+"""The command line: thin commands over the public API."""
+
+from rollbook.cli.app import app, main
+
+__all__ = ["app", "main"]

@@ -56,7 +56,7 @@ async def run_member(
     first."""
     attempts = list(earlier)
     while True:
-        env, attempt = make_env(), len(attempts)
+        env, attempt = make_env(), attempts[-1].head.attempt + 1 if attempts else 0
         trace = await run_rollout(
             env,
             head_for(
@@ -64,7 +64,7 @@ async def run_member(
             ),
             loaded,
             settings,
-            seed=derive_seed(settings.sampling.seed or 0, plan.id, member, attempt),
+            seed=derive_seed(settings.sampling.seed or 0, plan.task.id, member, attempt),
             sink=sink,
             engine=engine,
         )

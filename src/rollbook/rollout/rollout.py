@@ -52,6 +52,9 @@ class RolloutSettings:
     """`seed` is the run's seed."""
     rules: EndingRules = field(default_factory=EndingRules)
     agent: Agent = chat
+    cancelled_as: Reason = Reason.CANCELLED
+    """The ending of a rollout whose task is cancelled. A run that can be resumed gives `interrupted`, for then the
+    attempt is made again."""
 
 
 async def run_rollout(
@@ -82,7 +85,7 @@ async def run_rollout(
     try:
         trace.end(await _attempt(state, settings.agent))
     except asyncio.CancelledError:
-        trace.end(Ending(Reason.CANCELLED))
+        trace.end(Ending(settings.cancelled_as))
         raise
     finally:
         await _finish(state, settings.rules)

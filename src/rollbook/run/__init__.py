@@ -1,7 +1,10 @@
-"""A run: configuration, resume, and the wiring of the other rooms."""
+"""A run: configuration, resume, the wiring of the other rooms, and what came out."""
 
 from rollbook.run.config import RunConfig, differences
+from rollbook.run.open import open_run
 from rollbook.run.policies import load_policy, load_renderer
+from rollbook.run.report import RunReport, report
+from rollbook.run.resume import check_folder
 from rollbook.run.runner import CONCURRENCY, Progress, RunOutcome, run
 
 __all__ = [
@@ -9,8 +12,12 @@ __all__ = [
     "Progress",
     "RunConfig",
     "RunOutcome",
+    "RunReport",
+    "check_folder",
     "differences",
     "load_policy",
     "load_renderer",
+    "open_run",
+    "report",
     "run",
 ]

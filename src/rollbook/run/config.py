@@ -6,6 +6,7 @@ not part of it: it changes nothing in the record.
 
 from __future__ import annotations
 
+import json
 from typing import Any, cast
 
 import msgspec
@@ -43,8 +44,14 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigError(f"a run needs at least one of '{name}'")
 
     def plain(self) -> dict[str, Any]:
-        """The configuration as plain data, for the record."""
-        return msgspec.to_builtins(self)
+        """The configuration as plain data, just as it reads back from the record: JSON knows no tuples.
+
+        Raises `ConfigError` where an option is no plain data.
+        """
+        try:
+            return json.loads(json.dumps(msgspec.to_builtins(self)))
+        except TypeError as error:
+            raise ConfigError(f"the environment's options must be plain JSON data: {error}") from error
 
 
 def differences(stored: dict[str, Any], asked: dict[str, Any], prefix: str = "") -> list[str]:

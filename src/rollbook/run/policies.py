@@ -1,67 +1,45 @@
 """Policies by name: the engine and the renderer that fit each other, from one model.
 
-Engines are imported here and nowhere else, each when it is asked for, so a run needs only the extra of the engine
-that it uses.
+Engines are imported here and nowhere else, each when it is asked for, so a run needs only the extra of the engine that
+it uses. A template that has no place for tools gets the explicit tool prompt; any other keeps its own words. The ids
+of a script are of the tokenizer that lies beside it (``tokenizer.json``), or of the default model where none does.
 """
 
 from __future__ import annotations
 
 import importlib
 from pathlib import Path
+from typing import Protocol, cast
 
-from rollbook.errors import ModelError, UsageError, boundary
-from rollbook.models import ModelFiles, ProgressCallback, default_cache, load_model
-from rollbook.policy import LocalName, Policy, ScriptedName, load_script, parse_policy_name
+from rollbook.errors import ModelError, UsageError
+from rollbook.models import ModelFiles, ProgressCallback, default_cache, load_folder, load_model
+from rollbook.policy import LocalName, Policy, PolicyName, ScriptedName, load_script, parse_policy_name
+from rollbook.policy.names import DEFAULT_MODEL
 from rollbook.render import HERMES_EXAMPLES, ChatRenderer, RendererConfig
 from rollbook.rollout import LoadedPolicy
 
-__all__ = ["load_policy", "load_renderer"]
+__all__ = ["load_policy", "load_renderer", "renderer_for"]
 
-CONTEXT = 4096
-"""Tokens of context that a local model gets, or what it was trained for where that is less."""
+_EXTRA = ("aiohttp", "xllamacpp")
+"""Packages of the extra ``local``."""
 
 
 def load_policy(name: str, *, cache: Path | None = None, progress: ProgressCallback | None = None) -> LoadedPolicy:
-    """The policy called `name` (``local``, ``local:smollm2-135m``, ``local:PATH.gguf``) with its renderer; not
-    started yet.
+    """The policy called `name` with its renderer; not started yet.
 
-    `cache`: where fetched models are kept; None: the user's cache folder. `progress`: told about downloads. Raises
-    `UsageError` with the remedy.
+    `name`: ``local``, ``local:smollm2-135m``, ``local:PATH.gguf`` or ``scripted:FILE``. `cache`: where fetched models
+    are kept; None: the user's cache folder. `progress`: told about downloads. Raises `UsageError` with the remedy.
     """
     parsed = parse_policy_name(name)
-    match parsed:
-        case LocalName(model):
-            files = load_model(model, cache or default_cache(), progress)
-            return LoadedPolicy(_embedded(str(parsed), files), renderer_for(files))
-        case ScriptedName(path):
-            # A script holds ids only; they are of the default model's vocabulary.
-            return LoadedPolicy(load_script(path), load_renderer("local", cache=cache, progress=progress))
-        case _:
-            raise UsageError(f"policy {name!r}: this version runs 'local' and 'scripted' policies only")
-
-
-def _embedded(name: str, files: ModelFiles) -> Policy:
-    if files.weights is None:
-        raise ModelError(f"{name} has no weights; give a GGUF file")
-    with boundary("the embedded engine needs the extra 'local': pip install 'rollbook[local]'", UsageError):
-        engine = importlib.import_module("rollbook.policy.local")
-    config = engine.LocalConfig(
-        name=name,
-        weights=files.weights,
-        stop_ids=files.stop_ids,
-        context_length=min(CONTEXT, files.context_length or CONTEXT),
-        tokenizer_hash=files.tokenizer_hash,
-        template_hash=files.template_hash,
-    )
-    return engine.LocalPolicy(config)
+    # a script that cannot be read is found out before a model is fetched for it
+    script = load_script(parsed.path) if isinstance(parsed, ScriptedName) else None
+    files = _files(parsed, cache or default_cache(), progress)
+    return LoadedPolicy(_embedded(parsed, files) if script is None else script, renderer_for(files))
 
 
 def load_renderer(name: str, *, cache: Path | None = None, progress: ProgressCallback | None = None) -> ChatRenderer:
-    """The renderer of a local model (name as in `load_policy`), without its engine."""
-    parsed = parse_policy_name(name)
-    if not isinstance(parsed, LocalName):
-        raise UsageError(f"policy {name!r}: only local models bring their own tokenizer and template")
-    return renderer_for(load_model(parsed.model, cache or default_cache(), progress))
+    """The renderer of a policy (name as in `load_policy`), without its engine."""
+    return renderer_for(_files(parse_policy_name(name), cache or default_cache(), progress))
 
 
 def renderer_for(files: ModelFiles) -> ChatRenderer:
@@ -69,6 +47,39 @@ def renderer_for(files: ModelFiles) -> ChatRenderer:
     if files.template is None:
         raise ModelError(f"{files.name} has no chat template; give a model that has one")
     config = RendererConfig(
-        name=files.name, stop_ids=files.stop_ids, special_tokens=files.special_tokens, tool_prompt=HERMES_EXAMPLES
+        name=files.name,
+        stop_ids=files.stop_ids,
+        special_tokens=files.special_tokens,
+        tool_prompt=HERMES_EXAMPLES,  # used only where the template has no place for tools
     )
     return ChatRenderer.build(files.tokenizer_json, files.template, config)
+
+
+def _files(name: PolicyName, cache: Path, progress: ProgressCallback | None) -> ModelFiles:
+    match name:
+        case LocalName(model):
+            return load_model(model, cache, progress)
+        case ScriptedName(path) if (path.parent / "tokenizer.json").exists():
+            return load_folder(path.parent)
+        case ScriptedName():
+            return load_model(DEFAULT_MODEL, cache, progress)
+        case _:
+            raise UsageError(f"policy '{name}': this version runs 'local' and 'scripted' policies only")
+
+
+class _Embedded(Protocol):
+    """`rollbook.run.embedded`."""
+
+    def open_embedded(self, name: str, files: ModelFiles) -> Policy: ...
+
+
+def _embedded(name: PolicyName, files: ModelFiles) -> Policy:
+    try:
+        module = importlib.import_module("rollbook.run.embedded")
+    except ModuleNotFoundError as error:
+        if error.name not in _EXTRA:
+            raise
+        raise UsageError(
+            f"policy '{name}' needs the embedded engine ({error.name} is missing): pip install 'rollbook[local]'"
+        ) from error
+    return cast("_Embedded", module).open_embedded(str(name), files)

@@ -1,15 +1,14 @@
 """A run: all groups of a configuration, several rollouts at once, into one folder.
 
 Rules: every member of every group ends with exactly one attempt that is not retried; what was finished is never run
-again on resume; what was in flight when a run died is sealed as `error/interrupted` and runs again as the next
-attempt; a group's advantages are computed once, when its last member is done.
+again on resume; what was in flight when a run died, was stopped or failed is sealed as `error/interrupted` and runs
+again as the next attempt; a group's advantages are computed once, when its last member is done.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import secrets
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,11 +20,11 @@ import msgspec
 from rollbook.errors import ConfigError
 from rollbook.rewards import advantages, annotate, decide
 from rollbook.rollout import EnvFactory, GroupPlan, Limiter, LoadedPolicy, RolloutSettings, run_member
-from rollbook.run.config import RunConfig, differences
+from rollbook.run.config import RunConfig
 from rollbook.run.policies import load_policy
+from rollbook.run.resume import check_folder, open_folder
 from rollbook.store import RecoveryReport, RunReader, RunWriter
-from rollbook.store.folder import write_manifest
-from rollbook.trace import Fate, Trace
+from rollbook.trace import Fate, Reason, Task, Trace, facts
 from rollbook.worlds import make
 
 __all__ = ["CONCURRENCY", "Progress", "RunOutcome", "run"]
@@ -80,14 +79,19 @@ async def run(
 ) -> RunOutcome:
     """Run a configuration into `folder`. `resume`: go on with the run that is there.
 
-    `loaded` replaces the policy that the configuration names. Raises `UsageError` where the folder, the
-    configuration or the policy do not allow it, with the remedy.
+    `loaded` replaces the policy that the configuration names. Raises `UsageError` where the folder, the configuration
+    or the policy do not allow it, with the remedy. Cancelling it, or a full disk, keeps every finished rollout: a
+    resume goes on from there.
     """
+    if concurrency < 1:
+        raise ConfigError(f"a run needs at least 1 rollout at once, not {concurrency}")
+    path = Path(folder)
     make_env = functools.partial(make, config.environment, **config.options)
-    tasks = make_env().tasks(config.tasks, config.seed)
-    ready = loaded or load_policy(config.policy)
-    with _open(config, Path(folder), resume=resume, allow_changed=allow_changed) as writer:
-        run_id: str = writer.manifest.config["run"]
+    check_folder(config, path, resume=resume, allow_changed=allow_changed)
+    tasks = _tasks(make_env, config)
+    ready = loaded or await asyncio.to_thread(load_policy, config.policy)
+    run_id, writer = open_folder(config, path, resume=resume, allow_changed=allow_changed)
+    with writer:
         interrupted = writer.seal_interrupted()
         plans = [
             GroupPlan(id=f"{run_id}-{number:04d}", task=task, size=config.group, run=run_id, config=config.plain())
@@ -96,27 +100,17 @@ async def run(
         work = _Work(config, plans, writer, progress or Silent())
         async with ready:
             await work.run(make_env, ready, concurrency)
-        return RunOutcome(Path(folder), config, writer.recovery, tuple(interrupted))
+        return RunOutcome(path, config, writer.recovery, tuple(interrupted))
 
 
-def _open(config: RunConfig, folder: Path, *, resume: bool, allow_changed: bool) -> RunWriter:
-    """A new run folder, or the one that is there where it was asked for the same."""
-    plain = config.plain()
-    if not resume:
-        return RunWriter.create(folder, {"run": secrets.token_hex(4), "asked": plain})
-    writer = RunWriter.open(folder)
-    stored = writer.manifest.config
-    changed = differences(stored["asked"], plain)
-    if changed and not allow_changed:
-        writer.close()
-        raise ConfigError(
-            "this run was started with another configuration:\n  "
-            + "\n  ".join(changed)
-            + "\nAsk for the same, start a new run in another folder, or allow the change (--allow-changed)."
-        )
-    if changed:
-        write_manifest(folder, msgspec.structs.replace(writer.manifest, config={**stored, "asked": plain}))
-    return writer
+def _tasks(make_env: EnvFactory, config: RunConfig) -> Sequence[Task]:
+    tasks = make_env().tasks(config.tasks, config.seed)
+    if len(tasks) != config.tasks:
+        raise ConfigError(f"environment {config.environment!r} gives {len(tasks)} tasks; ask for no more than that")
+    twice = [task for task, count in Counter(task.id for task in tasks).items() if count > 1]
+    if twice:
+        raise ConfigError(f"environment {config.environment!r} gives two tasks the id {twice[0]!r}")
+    return tasks
 
 
 class _Work:
@@ -129,15 +123,28 @@ class _Work:
             limits=config.limits,
             sampling=msgspec.structs.replace(config.sampling, seed=config.seed),
             rules=config.rules,
+            cancelled_as=Reason.INTERRUPTED,
         )
-        reader = RunReader(writer.folder)
-        closed = {note.value["group"] for note in reader.annotations() if note.name == "advantage"}
-        self._open_plans = [plan for plan in plans if plan.id not in closed]
         self._done = Counter[str]()
         self._attempts = defaultdict[str, defaultdict[int, list[Trace]]](lambda: defaultdict(list))
-        for row in sorted(reader.summaries(), key=lambda row: row.attempt):
+        self._open_plans = self._read()
+
+    def _read(self) -> list[GroupPlan]:
+        """Take in what the run holds already; returns the plans of the groups that are not closed."""
+        reader = RunReader(self._writer.folder)
+        delivered = facts.advantages(reader.annotations())
+        rows = sorted(reader.summaries(), key=lambda row: row.attempt)
+        closed = {row.group for row in rows if row.rollout in delivered}
+        planned = {plan.id: plan.task.id for plan in self._plans}
+        for row in rows:
+            if planned.get(row.group) != row.task:
+                raise ConfigError(
+                    f"rollout {row.rollout} in {self._writer.folder} is of the task {row.task!r}, and the environment "
+                    f"now gives {planned.get(row.group)!r} in its place: it has changed since; start a new run"
+                )
             if row.group not in closed:
                 self._attempts[row.group][row.member].append(reader.get(row.rollout))
+        return [plan for plan in self._plans if plan.id not in closed]
 
     async def run(self, make_env: EnvFactory, loaded: LoadedPolicy, concurrency: int) -> None:
         """Run what is left, `concurrency` members at a time, group by group."""
@@ -177,8 +184,7 @@ class _Work:
             self._member_done(plan)
 
     def _is_done(self, plan: GroupPlan, member: int) -> bool:
-        """True where the member's last attempt counts. Its disposition is kept again, for a crash may have lost
-        it."""
+        """True where the member's last attempt counts. Its disposition is kept again, for a crash may have lost it."""
         attempts = self._attempts[plan.id][member]
         if not attempts:
             return False

@@ -1,0 +1,77 @@
+"""The command `rollbook`: finds the commands and turns errors into exit codes.
+
+Exit codes: 0 fine, 1 a check or gate failed, 2 it could not be done (one message on stderr says why and what to do),
+130 stopped by the user. Anything but a `UsageError` is a bug or damaged data and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Protocol, cast
+
+import click
+
+from rollbook.cli.screen import forgive_streams, visible
+from rollbook.errors import UsageError
+
+__all__ = ["Failed", "Stopped", "app", "main"]
+
+COMMANDS = {
+    "run": "rollbook.cli.run",
+    "show": "rollbook.cli.show",
+    "audit": "rollbook.cli.audit",
+    "export": "rollbook.cli.export",
+    "envs": "rollbook.cli.envs",
+}
+"""Each command's module, loaded when the command is used: it has a `command`."""
+
+
+class Failed(click.ClickException):
+    """It could not be done: one message on stderr."""
+
+    exit_code = 2
+
+    def __init__(self, message: str) -> None:
+        super().__init__(visible(message))
+
+
+class Stopped(Failed):
+    """The user pressed Ctrl-C; the code is what shells have for it."""
+
+    exit_code = 130
+
+
+class _Module(Protocol):
+    command: click.Command
+
+
+class Commands(click.Group):
+    """The commands by name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        return cast("_Module", importlib.import_module(COMMANDS[cmd_name])).command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        forgive_streams()
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            raise Failed(str(error)) from error
+        except KeyboardInterrupt as error:
+            raise Stopped("stopped") from error
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="rollbook")
+def app() -> None:
+    """Rollouts for agentic RL: run them, look at them, audit them, hand them to a trainer."""
+
+
+def main() -> None:
+    """The entry point of the console script."""
+    app()

@@ -1,0 +1,108 @@
+"""`rollbook audit`: the gate between a run and a trainer."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any, cast
+
+import click
+import msgspec
+
+from rollbook.audit import DEFAULT_GATE, Gate, Report, Status, audit
+from rollbook.cli.audit_view import show_audit
+from rollbook.cli.progress import FetchBar
+from rollbook.cli.screen import console, print_json
+from rollbook.errors import ConfigError, UsageError
+from rollbook.render import ChatRenderer
+from rollbook.run import load_renderer, open_run
+from rollbook.store import RunReader
+from rollbook.trace import PolicyRecord
+
+__all__ = ["command"]
+
+EXAMPLES = """\b
+Examples:
+  rollbook audit runs/demo
+  rollbook audit runs/demo --gate gate.toml --json
+  rollbook audit runs/demo --no-model
+
+\b
+A gate file is TOML or JSON:
+  must_judge = ["alignment", "drift"]
+  [limits]
+  error_rate = 0.05
+  truncated = "none"
+"""
+
+
+@click.command(epilog=EXAMPLES, short_help="Judge a run: 0 fine, 1 a limit broke, 2 cannot be judged.")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--gate", type=click.Path(path_type=Path), help="A file with limits. [default: the checks' own]")
+@click.option("--no-model", is_flag=True, help="Do not load the run's tokenizer; drift is then not judged.")
+@click.option("--cache", type=click.Path(path_type=Path), envvar="ROLLBOOK_CACHE", show_envvar=True, help="For models.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+@click.pass_context
+def command(
+    ctx: click.Context, run: Path, gate: Path | None, no_model: bool, cache: Path | None, as_json: bool
+) -> None:
+    """Audit RUN from its record alone. Exit code 0: fine; 1: a limit broke; 2: it cannot be judged."""
+    limits = read_gate(gate) if gate is not None else DEFAULT_GATE
+    source = open_run(run)
+    renderer, why = (None, "--no-model was given") if no_model else _find_renderer(source, cache)
+    found = audit(source, renderer=renderer, gate=limits)
+    if why is not None:
+        found = _say_why(found, why)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        show_audit(console(), found)
+    if not source.report.clean:
+        console(stderr=True).print(f"Not everything could be read:\n{source.report}")
+    ctx.exit(found.exit_code)
+
+
+def read_gate(path: Path) -> Gate:
+    """The gate in a TOML or JSON file; raises `ConfigError`."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        plain: Any = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise ConfigError(f"the gate {path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        kind = "JSON" if path.suffix == ".json" else "TOML"
+        raise ConfigError(f"the gate {path} is no {kind}: {error}") from error
+    if not isinstance(plain, dict):
+        raise ConfigError(f"the gate {path} holds no table")
+    return Gate.from_mapping(cast("dict[str, Any]", plain))
+
+
+def _find_renderer(source: RunReader, cache: Path | None) -> tuple[ChatRenderer | None, str | None]:
+    """The renderer of the policy that the run names, if its tokenizer is the one that was used; else why not."""
+    record = _first_policy(source)
+    if record is None:
+        return None, "the run holds no rollout"
+    try:
+        with FetchBar(console(stderr=True)) as fetching:
+            renderer = load_renderer(record.name, cache=cache, progress=fetching)
+    except UsageError as error:
+        return None, f"the tokenizer of '{record.name}' cannot be loaded ({error})"
+    if renderer.info.tokenizer_hash != record.tokenizer_hash:
+        return None, f"'{record.name}' has another tokenizer now than the run used"
+    return renderer, None
+
+
+def _first_policy(source: RunReader) -> PolicyRecord | None:
+    first = next(source.traces(), None)
+    return first.head.policies[0] if first is not None and first.head.policies else None
+
+
+def _say_why(found: Report, why: str) -> Report:
+    checks = tuple(
+        msgspec.structs.replace(check, says=f"Not judged: {why}.")
+        if check.name == "drift" and check.status is Status.NOT_JUDGED
+        else check
+        for check in found.checks
+    )
+    return msgspec.structs.replace(found, checks=checks)

@@ -1,0 +1,62 @@
+"""`rollbook export`: samples in the form that a trainer reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rollbook.cli.screen import console, print_json, show_table
+from rollbook.export import FORMS, ExportReport, export
+from rollbook.run import open_run
+
+__all__ = ["command"]
+
+EXAMPLES = """\b
+Examples:
+  rollbook export runs/demo --to jsonl demo.jsonl
+  rollbook export runs/demo --to parquet demo.parquet --max-tokens 4096 --overwrite
+"""
+
+
+@click.command(epilog=EXAMPLES, short_help="Write a run's samples for a trainer.")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--to", "form", required=True, metavar="FORM", help=f"{' or '.join(FORMS)}.")
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--overwrite", is_flag=True, help="Replace OUT if it is there.")
+@click.option("--max-tokens", type=click.IntRange(1), help="Longer branches do not train. [default: no limit]")
+@click.option("--allow-unfit-logprobs", is_flag=True, help="Take logprobs of another distribution than was sampled.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+def command(
+    run: Path, form: str, out: Path, overwrite: bool, max_tokens: int | None, allow_unfit_logprobs: bool, as_json: bool
+) -> None:
+    """Write the samples of RUN to OUT, and an account of every sampled token beside it (OUT.report.json)."""
+    done = export(
+        open_run(run),
+        form,
+        out,
+        overwrite=overwrite,
+        max_tokens=max_tokens,
+        allow_unfit_logprobs=allow_unfit_logprobs,
+    )
+    if as_json:
+        print_json(done.to_dict())
+    else:
+        show_table(console(), f"{out}", ("", ""), _rows(done))
+
+
+def _rows(done: ExportReport) -> list[tuple[str, str]]:
+    return [
+        ("rollouts read", str(done.rollouts)),
+        ("samples written", str(done.samples)),
+        ("sampled tokens", f"{done.captured}: {done.trained} train, lost: {_counts(done.lost)}"),
+        ("rollouts without a sample", _counts(done.without_samples)),
+        ("rollouts refused", _counts(done.refused)),
+        ("turn rewards without a sample", str(done.unbound_turn_rewards)),
+        ("samples with unfit logprobs", str(done.unfit_samples)),
+        ("annotations used", f"{done.snapshot.count} ({done.snapshot.hash})"),
+    ]
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in counts.items()) or "none"

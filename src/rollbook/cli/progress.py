@@ -1,0 +1,110 @@
+"""Progress on stderr: a bar where a person watches, plain lines every few seconds otherwise."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from rollbook.models import Phase
+from rollbook.models import Progress as FetchProgress
+from rollbook.trace import EndingKind, Trace
+
+__all__ = ["FetchBar", "RunBar"]
+
+EVERY = 5.0
+"""Seconds between two plain lines."""
+
+
+_WORDS = {Phase.DOWNLOAD: "downloading the model", Phase.UNPACK: "unpacking it", Phase.CHECK: "checking its sum"}
+
+
+class _Bar:
+    """A rich bar or plain lines, by what stderr is. A context manager."""
+
+    def __init__(self, out: Console, *columns: BarColumn | MofNCompleteColumn | TextColumn | TimeElapsedColumn) -> None:
+        self.out = out
+        self.bar = Progress(*columns, console=out, transient=True) if out.is_terminal else None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+
+class RunBar(_Bar):
+    """Shows the members of a run as they finish."""
+
+    def __init__(self, out: Console) -> None:
+        super().__init__(
+            out,
+            TextColumn("rollouts"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+        )
+        self._total = self._done = self._errors = 0
+        self._rewards: list[float] = []
+        self._began = self._said = time.monotonic()
+        self._task = TaskID(0)
+
+    def __enter__(self) -> RunBar:
+        return self
+
+    def planned(self, members: int, done: int) -> None:
+        self._total, self._done = members, done
+        if self.bar is not None:
+            self._task = self.bar.add_task("", total=members, completed=done)
+            self.bar.start()
+        else:
+            before = f", {done} of {members} were finished before" if done else ""
+            self.out.print(f"{members - done} rollouts to run{before}")
+
+    def finished(self, trace: Trace) -> None:
+        self._done += 1
+        if trace.reward is not None:
+            self._rewards.append(trace.reward)
+        self._errors += trace.ending is not None and trace.ending.kind is EndingKind.ERROR
+        if self.bar is not None:
+            self.bar.update(self._task, completed=self._done, description=self._words())
+        elif self._done == self._total or time.monotonic() - self._said >= EVERY:
+            self._said = time.monotonic()
+            took = self._said - self._began
+            self.out.print(f"{self._done} of {self._total} rollouts, {took:.0f} s, {self._words()}")
+
+    def _words(self) -> str:
+        mean = f"{sum(self._rewards) / len(self._rewards):.2f}" if self._rewards else "-"
+        return f"mean reward {mean}, {self._errors} errors"
+
+
+class FetchBar(_Bar):
+    """Shows a model being fetched; says nothing where it lies in the cache."""
+
+    def __init__(self, out: Console) -> None:
+        super().__init__(out, TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        self._phase: Phase | None = None
+        self._task = TaskID(0)
+
+    def __enter__(self) -> FetchBar:
+        return self
+
+    def __call__(self, progress: FetchProgress) -> None:
+        """Take one step in, as a `ProgressCallback`."""
+        if progress.phase is not self._phase:
+            self._phase = progress.phase
+            self._begin(progress)
+        if self.bar is not None and progress.phase is not Phase.DOWNLOAD:
+            self.bar.update(self._task, completed=progress.done)
+
+    def _begin(self, progress: FetchProgress) -> None:
+        words = f"{_WORDS[progress.phase]} ({progress.total / 1e6:.0f} MB)"
+        if self.bar is None:
+            self.out.print(f"{words} ...")
+            return
+        # pip tells no byte counts, so its bar has no end.
+        self._task = self.bar.add_task(words, total=None if progress.phase is Phase.DOWNLOAD else progress.total)
+        self.bar.start()

@@ -1,0 +1,92 @@
+"""A run's report as tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from rich.console import Console
+
+from rollbook.cli.screen import MISSING, number, share, show_table
+from rollbook.run import RunReport
+from rollbook.run.report import GroupRow, MemberRow, TimeRow
+from rollbook.trace import Fate
+
+__all__ = ["show_endings", "show_groups", "show_report", "show_time", "show_totals"]
+
+
+def show_report(out: Console, report: RunReport) -> None:
+    """Everything but the audit."""
+    show_endings(out, report)
+    show_groups(out, report)
+    show_time(out, report)
+    show_totals(out, report)
+
+
+def show_endings(out: Console, report: RunReport) -> None:
+    """Endings by kind and reason, then what became of the rollouts."""
+    rows = [(row.kind, row.reason, str(row.count), share(row.count / report.rollouts)) for row in report.endings]
+    show_table(out, "Endings", ("kind", "reason", "rollouts", "share"), rows, right="llrr")
+    fates = [(row.fate or "undecided", row.rule or MISSING, str(row.count)) for row in report.dispositions]
+    show_table(out, "Dispositions", ("fate", "rule", "rollouts"), fates, right="llr")
+
+
+def show_groups(out: Console, report: RunReport) -> None:
+    """One line a group: what the last attempt of each member got, in the order of the members."""
+    rows = [
+        (
+            _short(row.group),
+            row.task,
+            f"{number(row.used)}/{number(row.scheduled)}",
+            number(row.mean, 3),
+            " ".join(number(member.reward, 2) for member in _last(row)),
+            " ".join(MISSING if member.advantage is None else f"{member.advantage:+.2f}" for member in _last(row)),
+            _retried(row.members),
+        )
+        for row in report.groups
+    ]
+    heads = ("group", "task", "used", "mean", "rewards", "advantages", "retried")
+    show_table(out, "Rewards by group", heads, rows, right="llrr")
+    if any(member.reward is None for row in report.groups for member in row.members):
+        out.print(f"{MISSING}: no reward, which is not 0; such a rollout does not vote.\n")
+
+
+def show_time(out: Console, report: RunReport) -> None:
+    """Where the rollouts' wall time went."""
+    rows = [(_part(row), number(row.seconds, 2), share(row.share)) for row in report.time]
+    show_table(out, "Time split, all rollouts added up", ("part", "seconds", "share"), rows, right="lrr")
+
+
+def show_totals(out: Console, report: RunReport) -> None:
+    """Tokens, tool calls and speed."""
+    tokens = report.tokens
+    lost = ", ".join(f"{count} {reason}" for reason, count in tokens.lost.items()) or "none"
+    calls = ", ".join(f"{count} {status}" for status, count in report.tool_calls.items()) or "none"
+    rows = [
+        ("rollouts, turns", f"{report.rollouts}, {report.turns}"),
+        ("prompt tokens", f"{number(tokens.prompt)} ({number(tokens.cached)} from the engine's cache)"),
+        ("sampled tokens", f"{tokens.sampled}: {tokens.trained} to train, lost: {lost}"),
+        ("tool calls by parse status", calls),
+        ("wall", f"{number(report.wall, 1)} s"),
+        ("sampled tokens per second", number(report.tokens_per_second, 1)),
+    ]
+    show_table(out, "Totals", ("", ""), rows)
+
+
+def _short(group: str) -> str:
+    """The group's number, without the run's id."""
+    return group.rpartition("-")[2]
+
+
+def _part(row: TimeRow) -> str:
+    return f"  of which {row.part.removeprefix('engine_')}" if row.part.startswith("engine_") else row.part
+
+
+def _last(row: GroupRow) -> list[MemberRow]:
+    """The last attempt of each member."""
+    return list({member.member: member for member in row.members}.values())
+
+
+def _retried(members: Iterable[MemberRow]) -> str:
+    counts = Counter(member.reason for member in members if member.fate is Fate.RETRIED)
+    return ", ".join(f"{count} {reason}" for reason, count in counts.items()) or MISSING

@@ -1,0 +1,211 @@
+"""`rollbook run`: rollouts of one environment into one folder, and what came out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shlex
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from rollbook.audit import Report, audit
+from rollbook.cli.app import Failed, Stopped
+from rollbook.cli.audit_view import show_audit
+from rollbook.cli.progress import FetchBar, RunBar
+from rollbook.cli.report_view import show_report
+from rollbook.cli.screen import console, print_json, visible
+from rollbook.errors import ConfigError, StoreError, UsageError
+from rollbook.render import ChatRenderer
+from rollbook.rollout import Limits, LoadedPolicy
+from rollbook.run import CONCURRENCY, RunConfig, RunOutcome, check_folder, load_policy, open_run, report, run
+from rollbook.trace import Sampling
+from rollbook.worlds import make
+
+__all__ = ["command"]
+
+LIMITS, SAMPLING = Limits(), Sampling()
+
+EXAMPLES = """\b
+Examples:
+  rollbook run calculator --out runs/demo
+  rollbook run calculator --option difficulty=1 --tasks 16 --group 8 --seed 3
+  rollbook run my_package.worlds:MyWorld --policy local:model.gguf --max-turns 4
+  rollbook run calculator --out runs/demo --resume
+"""
+
+
+@click.command(epilog=EXAMPLES, short_help="Run rollouts of an environment into a folder.")
+@click.argument("env")
+@click.option(
+    "--policy", default="local", show_default=True, help="local, local:MODEL, local:PATH.gguf, scripted:FILE."
+)
+@click.option("--tasks", type=click.IntRange(1), default=8, show_default=True, help="How many tasks.")
+@click.option("--group", type=click.IntRange(1), default=4, show_default=True, help="Rollouts a task.")
+@click.option("--out", type=click.Path(path_type=Path), help="The run's folder. [default: runs/ENV-DATE-N]")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Tasks and tokens follow from it.")
+@click.option(
+    "--max-turns", type=click.IntRange(1), default=LIMITS.max_turns, show_default=True, help="Turns a rollout."
+)
+@click.option("--max-tokens", type=click.IntRange(1), help="Sampled tokens a rollout. [default: no limit]")
+@click.option(
+    "--max-generation", type=click.IntRange(1), default=LIMITS.max_generation, show_default=True, help="Tokens a turn."
+)
+@click.option("--deadline", type=float, default=LIMITS.deadline, show_default=True, help="Own seconds of a rollout.")
+@click.option("--temperature", type=float, default=1.0, show_default=True, help="Divides the logits.")
+@click.option("--top-p", type=float, default=1.0, show_default=True, help="Nucleus mass; 1 keeps everything.")
+@click.option("--top-k", type=int, default=0, show_default=True, help="Keep the k most likely; 0 keeps everything.")
+@click.option("--concurrency", type=click.IntRange(1), default=CONCURRENCY, show_default=True, help="Rollouts at once.")
+@click.option("--resume", is_flag=True, help="Go on with the run in --out.")
+@click.option("--allow-changed", is_flag=True, help="Resume although limits, sampling or the policy differ.")
+@click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="For the environment; JSON or text.")
+@click.option("--cache", type=click.Path(path_type=Path), envvar="ROLLBOOK_CACHE", show_envvar=True, help="For models.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+@click.pass_context
+def command(ctx: click.Context, /, **given: Any) -> None:
+    """Run rollouts of ENV (a name from `rollbook envs`, or package.module:Class) and show what came out.
+
+    Exit code 1: all ran, but the audit found a limit broken.
+    """
+    config, folder = _config(given), _folder(given)
+    if ":" in config.environment:
+        sys.path.insert(0, str(Path.cwd()))
+    err = console(stderr=True)
+    check_folder(config, folder, resume=given["resume"], allow_changed=given["allow_changed"])
+    make(config.environment, **config.options)  # a wrong name is found out before a model is fetched
+    if config.sampling.changes_distribution:
+        err.print(_warning(config.sampling))
+    with FetchBar(err) as fetching:
+        loaded = load_policy(config.policy, cache=given["cache"], progress=fetching)
+    outcome = _run(ctx, config, folder, loaded, given)
+    source = open_run(folder)
+    renderer = loaded.renderer if isinstance(loaded.renderer, ChatRenderer) else None
+    found, judged = report(source), audit(source, renderer=renderer)
+    if given["as_json"]:
+        document = {"run": str(folder), "interrupted": outcome.interrupted, "recovery": str(outcome.recovery)}
+        print_json({**document, "report": found.to_dict(), "audit": judged.to_dict()})
+    else:
+        out = console()
+        show_report(out, found)
+        show_audit(out, judged)
+        _next_steps(ctx, folder, judged)
+    ctx.exit(1 if judged.broke else 0)
+
+
+def _run(
+    ctx: click.Context, config: RunConfig, folder: Path, loaded: LoadedPolicy, given: dict[str, Any]
+) -> RunOutcome:
+    err = console(stderr=True)
+    again = _again(ctx, folder)
+    try:
+        with RunBar(err) as bar:
+            outcome = asyncio.run(
+                run(
+                    config,
+                    folder,
+                    resume=given["resume"],
+                    allow_changed=given["allow_changed"],
+                    concurrency=given["concurrency"],
+                    loaded=loaded,
+                    progress=bar,
+                )
+            )
+    except KeyboardInterrupt as error:
+        raise Stopped(f"stopped; finished rollouts are kept. This goes on:\n  {again}") from error
+    except StoreError as error:
+        if not (folder / "run.json").exists():
+            raise
+        raise Failed(f"{error}\nFinished rollouts are kept. Free some space; then this goes on:\n  {again}") from error
+    if not outcome.recovery.clean:
+        err.print(f"The last process left damage behind; what could be mended was:\n{visible(str(outcome.recovery))}")
+    if outcome.interrupted:
+        err.print(f"{len(outcome.interrupted)} rollouts were in flight when it died; they ended as error/interrupted.")
+    return outcome
+
+
+def _config(given: dict[str, Any]) -> RunConfig:
+    return RunConfig(
+        environment=given["env"],
+        options=_options(given["options"]),
+        policy=given["policy"],
+        tasks=given["tasks"],
+        group=given["group"],
+        seed=given["seed"],
+        limits=Limits(
+            max_turns=given["max_turns"],
+            max_tokens=given["max_tokens"],
+            max_generation=given["max_generation"],
+            deadline=given["deadline"],
+        ),
+        sampling=Sampling(temperature=given["temperature"], top_p=given["top_p"], top_k=given["top_k"]),
+    )
+
+
+def _options(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """``key=value`` pairs; a value is read as JSON where it is JSON, and as text otherwise."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key.isidentifier():
+            raise ConfigError(f"--option {pair!r}: write KEY=VALUE, e.g. --option difficulty=2")
+        if key in found:
+            raise ConfigError(f"--option {key} is given twice")
+        try:
+            found[key] = json.loads(text)
+        except ValueError:
+            found[key] = text
+    return found
+
+
+def _folder(given: dict[str, Any]) -> Path:
+    out: Path | None = given["out"]
+    if out is not None:
+        return out
+    if given["resume"]:
+        raise UsageError("--resume goes on with a run that is there: name its folder with --out")
+    name = re.sub(r"[^A-Za-z0-9_.]+", "-", given["env"].rpartition(":")[2]).strip("-.") or "run"
+    stem, number = f"{name}-{date.today().isoformat()}", 1
+    while (folder := Path("runs") / f"{stem}-{number}").exists():
+        number += 1
+    return folder
+
+
+def _warning(sampling: Sampling) -> str:
+    changed = [f"temperature {sampling.temperature:g}"] if sampling.temperature != 1.0 else []
+    changed += [f"top-p {sampling.top_p:g}"] if sampling.top_p != 1.0 else []
+    changed += [f"top-k {sampling.top_k}"] if sampling.top_k else []
+    return (
+        f"{', '.join(changed)}: tokens are not drawn from the model's own distribution, so raw logprobs are not "
+        "theirs: the audit says so, and exports refuse them unless told."
+    )
+
+
+def _again(ctx: click.Context, folder: Path) -> str:
+    """The command line that goes on with this run."""
+    words = [*shlex.split(ctx.command_path), ctx.params["env"]]
+    for param in ctx.command.params:
+        name = param.name or ""
+        typed = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if typed and isinstance(param, click.Option) and name not in ("out", "resume"):
+            values = ctx.params[name] if param.multiple else (ctx.params[name],)
+            words += [
+                word for value in values for word in ([param.opts[0]] if param.is_flag else [param.opts[0], str(value)])
+            ]
+    return shlex.join([*words, "--out", str(folder), "--resume"])
+
+
+def _next_steps(ctx: click.Context, folder: Path, judged: Report) -> None:
+    program, quoted = ctx.find_root().command_path, shlex.quote(str(folder))
+    steps = [
+        (f"{program} show {quoted}", "one line a rollout; add a part of an id to read one"),
+        (f"{program} audit {quoted}", "the audit again; --gate FILE sets limits"),
+        (f"{program} export {quoted} --to jsonl {shlex.quote(f'{folder}.jsonl')}", "samples for a trainer"),
+    ]
+    click.echo("Next:")
+    for line, why in steps:
+        click.echo(f"  {visible(line)}\n      {why}")

@@ -1,0 +1,102 @@
+"""`rollbook show`: one line a rollout, or one trace as readable text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from rollbook.cli.screen import MISSING, console, number, print_json, show_table, visible
+from rollbook.cli.trace_view import show_trace, trace_document
+from rollbook.errors import UsageError
+from rollbook.run import open_run
+from rollbook.store import RunReader
+from rollbook.trace import Summary, facts
+
+__all__ = ["command"]
+
+EXAMPLES = """\b
+Examples:
+  rollbook show runs/demo
+  rollbook show runs/demo 0003-2          one trace, by a part of its id
+  rollbook show runs/demo 0003-2 --full   without folding long texts
+"""
+LISTED = 8
+"""Ids named where a part of an id fits several."""
+
+
+@click.command(epilog=EXAMPLES, short_help="Show a run, one line a rollout, or one of its traces.")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("trace", required=False)
+@click.option("--full", is_flag=True, help="Do not fold long texts.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+def command(run: Path, trace: str | None, full: bool, as_json: bool) -> None:
+    """Show the rollouts of RUN, or the one whose id TRACE is or is a part of."""
+    source = open_run(run)
+    if trace is None:
+        _show_run(source, as_json=as_json)
+    else:
+        _show_one(source, find_rollout(source, trace), full=full, as_json=as_json)
+    if not source.report.clean:
+        console(stderr=True).print(f"Not everything could be read:\n{visible(str(source.report))}")
+
+
+def find_rollout(source: RunReader, part: str) -> str:
+    """The rollout with this id, else the only one whose id holds it; raises `UsageError`."""
+    ids = source.rollouts()
+    found = [part] if part in ids else [each for each in ids if part in each]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UsageError(
+            f"no rollout of {source.folder} has {part!r} in its id; `rollbook show {source.folder}` lists all"
+        )
+    more = f" and {len(found) - LISTED} more" if len(found) > LISTED else ""
+    raise UsageError(f"{part!r} fits {len(found)} rollouts: {', '.join(found[:LISTED])}{more}; give more of the id")
+
+
+def _show_run(source: RunReader, *, as_json: bool) -> None:
+    notes = source.annotations()
+    fates, advantages = facts.dispositions(notes), facts.advantages(notes)
+    summaries = sorted(source.summaries(), key=lambda row: (row.group, row.seat, row.member, row.attempt))
+    if as_json:
+        rows: list[dict[str, Any]] = [
+            {
+                **msgspec.to_builtins(row),
+                "disposition": msgspec.to_builtins(fates.get(row.rollout)),
+                "advantage": advantage.advantage if (advantage := advantages.get(row.rollout)) else None,
+            }
+            for row in summaries
+        ]
+        print_json({"run": str(source.folder), "rollouts": rows})
+        return
+    lines = [_line(row, fate.fate if (fate := fates.get(row.rollout)) else "undecided") for row in summaries]
+    heads = ("rollout", "ending", "reward", "fate", "turns", "tokens", "tool calls", "wall s")
+    show_table(
+        console(), f"{source.folder}: {len(lines)} rollouts (group-member.attempt)", heads, lines, right="llrlrrlr"
+    )
+
+
+def _line(row: Summary, fate: str) -> tuple[str, ...]:
+    calls = ", ".join(f"{count} {status}" for status, count in sorted(row.parse.items()))
+    return (
+        row.rollout.removeprefix(f"{row.run}-") if row.run else row.rollout,
+        f"{row.kind}/{row.reason}" if row.kind else MISSING,
+        number(row.reward, 2),
+        fate,
+        str(row.turns),
+        f"{row.sampled}/{row.tokens}",
+        calls or MISSING,
+        number(row.wall, 2),
+    )
+
+
+def _show_one(source: RunReader, rollout: str, *, full: bool, as_json: bool) -> None:
+    trace, notes = source.get(rollout), source.annotations()
+    fate, advantage = facts.dispositions(notes).get(rollout), facts.advantages(notes).get(rollout)
+    if as_json:
+        print_json(trace_document(trace, fate, advantage))
+    else:
+        show_trace(console(), trace, fate, advantage, full=full)

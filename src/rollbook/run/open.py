@@ -1,0 +1,18 @@
+"""A stored run, opened for reading."""
+
+from __future__ import annotations
+
+import os
+
+from rollbook.store import RunReader
+
+__all__ = ["open_run"]
+
+
+def open_run(path: str | os.PathLike[str]) -> RunReader:
+    """The run in the folder `path`: its traces, summaries and annotations, also while it is being written.
+
+    Raises `StoreError` where the folder is no run, `NewerFormat` where a newer version wrote it. What cannot be read is
+    skipped and told in the reader's `report`.
+    """
+    return RunReader(path)

@@ -1,0 +1,92 @@
+"""A run's folder: new, or the one that is there where it was asked for the same.
+
+Order: what stands in the folder is looked at before anything is fetched or started, so a wrong request costs nothing;
+the folder is made, or opened for writing, last. What decides which rollouts a run holds (`FIXED`) never changes within
+it, whatever is allowed: groups would compare what is not comparable.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rollbook.errors import ConfigError
+from rollbook.run.config import RunConfig, differences
+from rollbook.store import Manifest, RunWriter, read_manifest, write_manifest
+
+__all__ = ["FIXED", "asked", "check_folder", "open_folder"]
+
+FIXED = ("environment", "options", "seed", "group")
+"""What no resume can change."""
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """What a run keeps of itself in its manifest."""
+
+    run: str
+    """The run's id."""
+    asked: dict[str, Any]
+    """The configuration as plain data."""
+
+
+def asked(manifest: Manifest, folder: Path) -> Stored:
+    """What the run in `folder` was asked to do; raises `ConfigError` where something else than `run` made it."""
+    try:
+        return msgspec.convert(manifest.config, Stored)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"{folder} holds traces that no run of this kind made ({error}); it can be read, but not resumed"
+        ) from error
+
+
+def check_folder(config: RunConfig, folder: Path, *, resume: bool, allow_changed: bool) -> None:
+    """Refuse what `open_folder` would refuse, without touching anything. Raises `UsageError` with the remedy."""
+    if resume:
+        _check_same(config, asked(read_manifest(folder), folder), folder, allow_changed)
+    elif (folder / "run.json").exists():
+        raise ConfigError(f"{folder} holds a run already; go on with it (--resume), or choose another folder (--out)")
+    elif folder.is_dir() and any(folder.iterdir()):
+        raise ConfigError(f"{folder} is not empty and no run; choose a new folder (--out)")
+    elif folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; choose a new folder (--out)")
+
+
+def open_folder(config: RunConfig, folder: Path, *, resume: bool, allow_changed: bool) -> tuple[str, RunWriter]:
+    """The run's id and its writer. Raises `UsageError`, and then nothing is held open."""
+    check_folder(config, folder, resume=resume, allow_changed=allow_changed)
+    plain = config.plain()
+    if not resume:
+        stored = Stored(run=secrets.token_hex(4), asked=plain)
+        return stored.run, RunWriter.create(folder, msgspec.to_builtins(stored))
+    writer = RunWriter.open(folder)
+    try:
+        stored = asked(writer.manifest, folder)
+        if differences(stored.asked, plain):
+            kept = msgspec.to_builtins(Stored(run=stored.run, asked=plain))
+            write_manifest(folder, msgspec.structs.replace(writer.manifest, config=kept))
+    except BaseException:
+        writer.close()
+        raise
+    return stored.run, writer
+
+
+def _check_same(config: RunConfig, stored: Stored, folder: Path, allow_changed: bool) -> None:
+    changed = differences(stored.asked, config.plain())
+    listed = "".join(f"\n  {line}" for line in changed)
+    never = [line for line in changed if line.startswith(FIXED)]
+    if config.tasks < stored.asked.get("tasks", 0):
+        never.append("tasks")
+    if never:
+        raise ConfigError(
+            f"the run in {folder} was started with another configuration:{listed}\n"
+            f"A run keeps its {', '.join(FIXED)}, and its tasks never become fewer: ask for the same, or start a new "
+            "run in another folder (--out)."
+        )
+    if changed and not allow_changed:
+        raise ConfigError(
+            f"the run in {folder} was started with another configuration:{listed}\n"
+            "Ask for the same, start a new run in another folder (--out), or allow the change (--allow-changed)."
+        )

@@ -1,0 +1,150 @@
+"""`rollbook show`: one line a rollout, one trace as text, and that hostile text stays text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rollbook.cli.trace_view import FOLD
+from rollbook.run import open_run
+from rollbook.store import RunWriter
+from rollbook.trace import (
+    Edge,
+    EdgeLabel,
+    Ending,
+    ErrorNote,
+    Fork,
+    ForkReason,
+    Message,
+    NodeRef,
+    Origin,
+    Reason,
+    Role,
+    Trace,
+)
+from tests.cli.cli_made import document, made_run, refused, rollbook
+from tests.run.run_made import BAD_CALL, CALL, small_trace
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07 [bold]markup[/bold] :smile: \ud800 \u202edrawkcab"
+
+
+def stored(tmp_path: Path, trace: Trace) -> Path:
+    with RunWriter.create(tmp_path / "run") as writer:
+        trace.end(trace.tail.ending or Ending(Reason.FINAL_ANSWER))
+        writer.seal(trace)
+    return tmp_path / "run"
+
+
+def test_one_line_a_rollout(tmp_path: Path) -> None:
+    folder = made_run(tmp_path, said=(BAD_CALL, CALL, "It is 8."))
+    lines = [line.split() for line in rollbook("show", folder).stdout.splitlines() if "submitted" in line]
+    assert [line[0] for line in lines] == ["0000-0", "0000-1", "0001-0", "0001-1"]
+    assert lines[0][1:5] == ["submitted/final_answer", "1.00", "used", "3"]
+    assert " ".join(lines[0][6:-1]) == "1 invalid_json, 1 ok"
+    assert max(map(len, rollbook("show", folder).stdout.splitlines())) <= 100
+
+
+def test_a_missing_reward_is_not_shown_as_zero(tmp_path: Path) -> None:
+    folder = stored(tmp_path, small_trace("a"))
+    (line,) = [line for line in rollbook("show", folder).stdout.splitlines() if "submitted" in line]
+    assert line.split()[:4] == ["a", "submitted/final_answer", "-", "undecided"]
+
+
+def test_json_gives_each_rollout_with_its_disposition_and_advantage(tmp_path: Path) -> None:
+    folder = made_run(tmp_path)
+    rows = document(rollbook("show", folder, "--json"))["rollouts"]
+    assert [row["rollout"] for row in rows] == sorted(open_run(folder).rollouts())
+    assert {(row["disposition"]["fate"], row["advantage"], row["reward"]) for row in rows} == {("used", 0.0, 1.0)}
+
+
+def test_one_trace_tells_what_happened(tmp_path: Path) -> None:
+    folder = made_run(tmp_path, said=(BAD_CALL, CALL, "It is 8."))
+    text = rollbook("show", folder, "0001-1").stdout
+    for part in (
+        "member 1, attempt 0",
+        "tools double (in the prompt)",
+        "ending submitted/final_answer",
+        "reward 1.000",
+        "disposition used by 'final_answer: score', advantage 0.000",
+        "3 turns, 3 calls to the engine",
+        "branch 0: 7 messages",
+        "invalid_json: the tool call is not valid JSON",
+        'tool call call_1_0 double {"number": 4}',
+        "answers call_1_0 double",
+        "call 2: stop (stop), - prompt tokens (- cached)",
+        "It is 8.",
+    ):
+        assert part in text
+
+
+def test_one_trace_as_json(tmp_path: Path) -> None:
+    folder = made_run(tmp_path)
+    found = document(rollbook("show", folder, "0000-0", "--json"))
+    assert found["head"]["rollout"] == next(each for each in open_run(folder).rollouts() if each.endswith("0000-0"))
+    assert [node["message"]["role"] for node in found["nodes"]] == ["system", "user", "assistant", "tool", "assistant"]
+    assert found["branches"] == [[0, 1, 2, 3, 4]]
+    assert sum(node["sampled"] for node in found["nodes"]) == sum(call["completion_tokens"] for call in found["calls"])
+
+
+@pytest.mark.parametrize(
+    ("part", "says"), [("nothing", "has 'nothing' in its id"), ("0000", "fits 2 rollouts: "), ("-", "fits 4 rollouts")]
+)
+def test_a_part_must_name_one_rollout(tmp_path: Path, part: str, says: str) -> None:
+    assert says in refused(rollbook("show", made_run(tmp_path), part))
+
+
+def test_a_whole_id_wins_over_parts(tmp_path: Path) -> None:
+    with RunWriter.create(tmp_path / "run") as writer:
+        for rollout in ("a", "ab"):
+            trace = small_trace(rollout)
+            trace.end(Ending(Reason.FINAL_ANSWER))
+            writer.seal(trace)
+    assert "rollout a\n" in rollbook("show", tmp_path / "run", "a").stdout
+
+
+@pytest.mark.parametrize("words", [(), ("a",), ("--json",), ("a", "--json"), ("a", "--full")], ids=str)
+def test_hostile_text_is_shown_and_does_nothing(tmp_path: Path, words: tuple[str, ...]) -> None:
+    trace = small_trace("a")
+    trace.graph.add(Message(role=Role.TOOL, content=HOSTILE, name=HOSTILE), parent=1, origin=Origin.ENVIRONMENT)
+    trace.end(Ending(Reason.HARNESS, HOSTILE))
+    trace.update(errors=(ErrorNote(HOSTILE, HOSTILE),), metrics={HOSTILE: 1.0})
+    result = rollbook("show", stored(tmp_path, trace), *words)
+    assert result.exit_code == 0
+    assert not {"\x1b", "\x07", "\u202e"} & set(result.stdout)
+    if words in {("a",), ("a", "--full")}:
+        assert "\\x1b[2J\\x1b]0;owned\\x07 [bold]markup[/bold] :smile: \\ud800 \\u202edrawkcab" in result.stdout
+
+
+def test_long_texts_fold_and_say_so(tmp_path: Path) -> None:
+    trace = small_trace("a")
+    trace.graph.add(Message(role=Role.USER, content=f"{'x' * 3000}END"), parent=1, origin=Origin.USER)
+    folder = stored(tmp_path, trace)
+    folded = rollbook("show", folder, "a").stdout
+    assert f"[... {3003 - FOLD} characters left out; --full shows them ...]" in folded
+    assert "END" in folded
+    assert "x" * 3000 in rollbook("show", folder, "a", "--full").stdout
+
+
+def test_branches_edges_and_failed_calls_are_told(tmp_path: Path) -> None:
+    trace = small_trace("a")
+    fork = Fork(reason=ForkReason.EDITED_HISTORY, detail="somebody changed it")
+    trace.graph.add(Message(role=Role.ASSISTANT, content="again"), parent=0, origin=Origin.HARNESS, fork=fork)
+    trace.add_edge(Edge(label=EdgeLabel.REWRITE_OF, source=NodeRef(2), target=NodeRef(1)))
+    failed = trace.calls[0]
+    trace.add_call(type(failed)(after=2, sampling=failed.sampling, finish="error", error="down for now"))  # type: ignore[arg-type]
+    text = rollbook("show", stored(tmp_path, trace), "a").stdout
+    assert "branch 1: 2 messages, the first 1 as above" in text
+    assert "fork from node 0: edited_history somebody changed it" in text
+    assert "edge rewrite_of: [2] -> [1]" in text
+    assert "call 1 gave no message: error" in text
+    assert "down for now" in text
+
+
+def test_what_cannot_be_read_is_told_on_stderr(tmp_path: Path) -> None:
+    folder = made_run(tmp_path)
+    (segment,) = folder.glob("segments/*.seg")
+    segment.write_bytes(segment.read_bytes()[:-200])
+    result = rollbook("show", folder)
+    assert result.exit_code == 0
+    assert "Not everything could be read" in result.stderr
