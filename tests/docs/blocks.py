@@ -4,7 +4,8 @@ Words behind the language say how a block is run (GitHub shows only the language
 
 - ``python``: in a namespace of its own. ``python continued``: in that of the block before. ``python model``: as a
   program of its own, for it needs the real model.
-- ``console``: lines that begin with ``$`` are run, what stands below them is compared. ``console not-run WHY``: not run.
+- ``console``: lines that begin with ``$`` are run, and what stands below them is compared. ``console not-run WHY``:
+  they are not run.
 - ``text output``: what the block before prints.
 
 Whitespace and rulers are not compared; ``...`` stands for anything, on a line of its own for any lines.

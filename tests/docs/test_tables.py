@@ -16,7 +16,7 @@ from rollbook.export.fields import scalars
 from rollbook.models import CATALOGUE
 from rollbook.trace import EndingRules, Reason, Retry, samples
 from tests.docs.blocks import PAGES, ROOT
-from tests.run.run_made import small_trace
+from tests.export.build import sound
 
 DOCS = ROOT / "docs"
 ARRAYS = {"token_ids", "sampled", "loss_mask", "logprobs", "policy_version", "turn_id"}
@@ -40,15 +40,12 @@ def test_every_ending_has_its_row_and_default_rule() -> None:
     assert found == expected
 
 
-def test_every_check_has_its_row() -> None:
-    expected = [[row.name, row.unit, row.of, "none" if row.limit is None else f"{row.limit:g}"] for row in CHECKS]
-    found = [row[:4] for row in rows(DOCS / "audit.md", "| check | unit | over | limit | counts |")]
-    assert found == expected
+def test_the_changelog_counts_the_checks() -> None:
     assert f"{len(CHECKS)} checks" in (ROOT / "CHANGELOG.md").read_text()
 
 
 def test_every_field_of_an_export_has_its_row() -> None:
-    trace = small_trace("r")
+    trace = sound()
     (sample,) = samples(trace)
     cells = [row[0] for row in rows(DOCS / "export.md", "| field | type | meaning |")]
     named = [name.strip("` ") for cell in cells for name in cell.split(",")]
@@ -71,7 +68,10 @@ def test_every_room_has_a_page_and_the_index_names_it() -> None:
 
 def test_every_dependency_has_its_licence() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *(each for extra in project["optional-dependencies"].values() for each in extra)]
+    wanted = [
+        *project["dependencies"],
+        *(each for extra in project["optional-dependencies"].values() for each in extra),
+    ]
     names = {re.match(r"[\w-]+", each)[0].lower() for each in wanted}  # pyright: ignore[reportOptionalSubscript]
     text = (DOCS / "licences.md").read_text()
     assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", text)] == []
@@ -94,9 +94,7 @@ def test_the_model_is_the_one_that_is_fetched() -> None:
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere_and_tables_fit(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
+    wide = 100 if page.name != "audit.md" else 120  # its table holds the sentences of the code
     links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
     assert [link for link in links if not (page.parent / link).exists()] == []
-    assert [line for line in text.splitlines() if line.startswith("|") and len(line) > 100 and page.name not in WIDE] == []
-
-
-WIDE = ("audit.md", "export.md", "trace-format.md")
+    assert [line for line in text.splitlines() if line.startswith("|") and len(line) > wide] == []
