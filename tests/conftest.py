@@ -1,4 +1,4 @@
-"""The real model, fetched once into the repository's ignored cache folder."""
+"""Fixtures for the whole suite: the real model and tokenizers, each fetched once into a cache that git does not see."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from rollbook.models import ModelFiles, load_model
+from tests.real_tokenizers import qwen3_files as qwen3_files
+from tests.real_tokenizers import qwen_tokenizer_json as qwen_tokenizer_json
 
 CACHE = Path(__file__).parent.parent / ".cache" / "rollbook"
 

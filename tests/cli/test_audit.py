@@ -60,6 +60,15 @@ def test_json_is_the_whole_report(tmp_path: Path) -> None:
     assert (document(result)["rollouts"], drift(document(result))["n"]) == (4, 8)
 
 
+def test_what_cannot_be_read_is_told_on_stderr(tmp_path: Path) -> None:
+    folder = made_run(tmp_path)
+    (segment,) = folder.glob("segments/*.seg")
+    segment.write_bytes(segment.read_bytes()[:-200])
+    result = rollbook("audit", folder, "--json")
+    assert document(result)["rollouts"] <= 4
+    assert "Not everything could be read" in result.stderr
+
+
 def test_another_tokenizer_than_the_runs_is_not_used(tmp_path: Path) -> None:
     folder = made_run(tmp_path)
     tokenizer = model_folder(tmp_path / "model-run") / "tokenizer.json"

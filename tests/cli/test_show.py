@@ -45,6 +45,16 @@ def test_one_line_a_rollout(tmp_path: Path) -> None:
     assert max(map(len, rollbook("show", folder).stdout.splitlines())) <= 100
 
 
+def test_many_kinds_of_calls_do_not_break_the_other_columns(tmp_path: Path) -> None:
+    unknown = CALL.replace("double", "treble")
+    reasoned = CALL.replace('"arguments"', '"parameters"')
+    nameless = CALL.replace('"name"', '"nom"')
+    folder = made_run(tmp_path, said=(BAD_CALL, unknown, reasoned, nameless, CALL, "It is 8."))
+    lines = rollbook("show", folder).stdout.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert sum("submitted/final_answer" in line for line in lines) == 4
+
+
 def test_a_missing_reward_is_not_shown_as_zero(tmp_path: Path) -> None:
     folder = stored(tmp_path, small_trace("a"))
     (line,) = [line for line in rollbook("show", folder).stdout.splitlines() if "submitted" in line]
@@ -114,6 +124,14 @@ def test_hostile_text_is_shown_and_does_nothing(tmp_path: Path, words: tuple[str
     assert not {"\x1b", "\x07", "\u202e"} & set(result.stdout)
     if words in {("a",), ("a", "--full")}:
         assert "\\x1b[2J\\x1b]0;owned\\x07 [bold]markup[/bold] :smile: \\ud800 \\u202edrawkcab" in result.stdout
+
+
+def test_reasoning_stands_apart_from_what_was_said(tmp_path: Path) -> None:
+    trace = small_trace("a")
+    thought = Message(role=Role.ASSISTANT, reasoning="first this", content="then that")
+    trace.graph.add(thought, parent=1, origin=Origin.HARNESS)
+    text = rollbook("show", stored(tmp_path, trace), "a").stdout
+    assert "    reasoning:\n      first this\n    then that\n" in text
 
 
 def test_long_texts_fold_and_say_so(tmp_path: Path) -> None:

@@ -103,6 +103,15 @@ def test_a_failing_scorer_leaves_the_ending_and_no_reward(given: Any, reason: st
     assert (trace.reward, trace.tail.reward_parts, trace.tail.metrics) == (None, {}, {})
 
 
+@pytest.mark.parametrize("names", [{1: 0.5}, {None: 0.5}, {("a", "b"): 0.5}])
+def test_parts_and_metrics_are_named_by_text(names: Any) -> None:
+    """A name that is no text could be written, and never read back."""
+    for given in (Rewards(1.0, parts=names), Rewards(1.0, metrics=names)):
+        trace = scored(Gives(given))
+        assert (trace.reward, trace.tail.scoring.status) == (None, ScoringStatus.FAILED)
+        assert "not named by text" in trace.tail.scoring.reason
+
+
 def test_a_scorer_that_hangs_or_is_not_async_fails() -> None:
     assert scored(Hangs(), seconds=0.01).tail.scoring.reason == "did not return within 0.01 s"
     assert scored(NotAsync()).tail.scoring.status is ScoringStatus.FAILED

@@ -13,7 +13,7 @@ import msgspec
 from rollbook.audit import DEFAULT_GATE, Gate, Report, Status, audit
 from rollbook.cli.audit_view import show_audit
 from rollbook.cli.progress import FetchBar
-from rollbook.cli.screen import console, print_json
+from rollbook.cli.screen import console, print_json, visible
 from rollbook.errors import ConfigError, UsageError
 from rollbook.render import ChatRenderer
 from rollbook.run import load_renderer, open_run
@@ -59,7 +59,7 @@ def command(
     else:
         show_audit(console(), found)
     if not source.report.clean:
-        console(stderr=True).print(f"Not everything could be read:\n{source.report}")
+        console(stderr=True).print(f"Not everything could be read:\n{visible(str(source.report))}")
     ctx.exit(found.exit_code)
 
 

@@ -26,7 +26,7 @@ def show_audit(out: Console, report: Report) -> None:
          f"{check.n} {check.of}")
         for check in report.checks
     ]  # fmt: skip
-    show_table(out, f"Audit of {report.rollouts} rollouts", ("", "check", "value", "limit", "of"), rows, right="llrrl")
+    show_table(out, f"Audit of {report.rollouts} rollouts", ("", "check", "value", "limit", "of"), rows, form="llrrl")
     for check in (*report.broke, *report.not_judged):
         _explain(out, check)
     out.print(f"The audit {_VERDICTS[report.exit_code]}.\n")

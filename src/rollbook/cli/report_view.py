@@ -26,9 +26,9 @@ def show_report(out: Console, report: RunReport) -> None:
 def show_endings(out: Console, report: RunReport) -> None:
     """Endings by kind and reason, then what became of the rollouts."""
     rows = [(row.kind, row.reason, str(row.count), share(row.count / report.rollouts)) for row in report.endings]
-    show_table(out, "Endings", ("kind", "reason", "rollouts", "share"), rows, right="llrr")
+    show_table(out, "Endings", ("kind", "reason", "rollouts", "share"), rows, form="llrr")
     fates = [(row.fate or "undecided", row.rule or MISSING, str(row.count)) for row in report.dispositions]
-    show_table(out, "Dispositions", ("fate", "rule", "rollouts"), fates, right="llr")
+    show_table(out, "Dispositions", ("fate", "rule", "rollouts"), fates, form="llr")
 
 
 def show_groups(out: Console, report: RunReport) -> None:
@@ -46,7 +46,7 @@ def show_groups(out: Console, report: RunReport) -> None:
         for row in report.groups
     ]
     heads = ("group", "task", "used", "mean", "rewards", "advantages", "retried")
-    show_table(out, "Rewards by group", heads, rows, right="llrr")
+    show_table(out, "Rewards by group", heads, rows, form="llrr")
     if any(member.reward is None for row in report.groups for member in row.members):
         out.print(f"{MISSING}: no reward, which is not 0; such a rollout does not vote.\n")
 
@@ -54,7 +54,7 @@ def show_groups(out: Console, report: RunReport) -> None:
 def show_time(out: Console, report: RunReport) -> None:
     """Where the rollouts' wall time went."""
     rows = [(_part(row), number(row.seconds, 2), share(row.share)) for row in report.time]
-    show_table(out, "Time split, all rollouts added up", ("part", "seconds", "share"), rows, right="lrr")
+    show_table(out, "Time split, all rollouts added up", ("part", "seconds", "share"), rows, form="lrr")
 
 
 def show_totals(out: Console, report: RunReport) -> None:

@@ -83,14 +83,16 @@ def share(value: float | None) -> str:
 
 
 def show_table(
-    out: Console, title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: str = ""
+    out: Console, title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], *, form: str = ""
 ) -> None:
-    """Print a table. `right`: one letter a column, ``r`` for those aligned to the right."""
+    """Print a table. `form`: one letter a column, ``r``: to the right, ``k``: kept on one line; ``l`` otherwise."""
     table = Table(
         title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False, show_header=any(heads)
     )
     for place, head in enumerate(heads):
-        table.add_column(head, justify="right" if right[place : place + 1] == "r" else "left", overflow="fold")
+        letter = form[place : place + 1]
+        justify = "right" if letter == "r" else "left"
+        table.add_column(head, justify=justify, overflow="fold", no_wrap=letter == "k")
     for row in rows:
         table.add_row(*(Text(visible(cell)) for cell in row))
     out.print(table)

@@ -75,7 +75,11 @@ def _show_run(source: RunReader, *, as_json: bool) -> None:
     lines = [_line(row, fate.fate if (fate := fates.get(row.rollout)) else "undecided") for row in summaries]
     heads = ("rollout", "ending", "reward", "fate", "turns", "tokens", "tool calls", "wall s")
     show_table(
-        console(), f"{source.folder}: {len(lines)} rollouts (group-member.attempt)", heads, lines, right="llrlrrlr"
+        console(),
+        f"{source.folder}: {len(lines)} rollouts (ids are group-member.attempt; tokens are sampled/all)",
+        heads,
+        lines,
+        form="lkrkrrlr",
     )
 
 

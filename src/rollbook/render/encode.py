@@ -179,7 +179,7 @@ class _Offsets:
     def __init__(self, encoding: Encoding, start: int) -> None:
         self._encoding = encoding
         self._start = start
-        self.count = len(encoding.ids)
+        self.count = len(encoding)
 
     def covering(self, position: int) -> int:
         """The first token that ends behind `position`."""

@@ -26,7 +26,7 @@ from rollbook.render.tracked import CONTENT, Tracked, message_tag, scaffold, tag
 
 __all__ = ["Increments", "Text", "common_prefix"]
 
-_RUN = re.compile(r"([^s])\1*")
+_CONTENT = re.compile("[^s]+")
 _BASE_TAG = "b"
 _BASE_USER = {"role": scaffold("user"), "content": "What is asked?"}
 _BASE_TEXT = Tracked("This is said.", _BASE_TAG * 13)
@@ -149,9 +149,14 @@ def _ends(whole: Tracked, entries: Sequence[TemplateMessage], render: _Render) -
 def _spans(tags: str, count: int) -> list[tuple[int, int]]:
     """First and last position of each message's text, the last exclusive; (-1, 0) where there is none."""
     found: dict[str, tuple[int, int]] = {}
-    for run in _RUN.finditer(tags):
-        first, _ = found.get(run[1], run.span())
-        found[run[1]] = first, run.end()
+    for stretch in _CONTENT.finditer(tags):
+        rest, position = stretch[0], stretch.start()
+        while rest:
+            tag = rest[0]
+            behind = rest.lstrip(tag)
+            first, _ = found.get(tag, (position, 0))
+            position += len(rest) - len(behind)
+            found[tag], rest = (first, position), behind
     return [found.get(message_tag(i), (-1, 0)) for i in range(count)]
 
 

@@ -68,7 +68,13 @@ def _rewards(given: object, turn_rewards: Sequence[TurnReward]) -> Rewards | Non
 
 
 def _numbers(values: Mapping[str, object], what: str) -> dict[str, float]:
-    return {name: _number(value, f"{what} {name!r}") for name, value in values.items()}
+    named: Mapping[object, object] = {**values}
+    numbers: dict[str, float] = {}
+    for name, value in named.items():
+        if not isinstance(name, str):
+            raise ForeignError(f"the scorer's {what} {name!r} is not named by text")
+        numbers[str.__str__(name)] = _number(value, f"{what} {name!r}")
+    return numbers
 
 
 def _number(value: object, what: str) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from rollbook.envs import ForeignError, ToolOutcome, call_foreign, error_observation, failed, to_text
+from rollbook.envs import ForeignError, NotConvertible, ToolOutcome, call_foreign, error_observation, failed, to_text
 from rollbook.rollout.state import RolloutState
 from rollbook.rollout.stopwatch import Part
 from rollbook.rollout.turn import observe
@@ -47,11 +47,14 @@ async def answer_reply(state: RolloutState, reply: Message) -> Sequence[Message]
             raise RolloutFailure(Reason.TOOL_SERVER, f"step: {error}") from error
     if result is None:
         state.stop(Ending(Reason.FINAL_ANSWER))
+    try:
+        shown = to_text(result.observation)
+    except NotConvertible as error:
+        raise RolloutFailure(Reason.TOOL_SERVER, f"step returned what has no text: {error}") from error
     state.reward(result.reward)
-    text = to_text(result.observation).text
-    messages = (Message(role=Role.USER, content=text),)
+    messages = (Message(role=Role.USER, content=shown.text, value_type=shown.value_type, raw=shown.raw),)
     if result.ending is not None:
-        if text:
+        if shown.text:
             observe(state, messages)
         state.stop(result.ending)
     return messages

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from rollbook.envs import Environment, ForeignError, ToolSet, call_foreign
+from rollbook.envs.convert import plain_json
 from rollbook.errors import RollbookError, StoreError, boundary
 from rollbook.rewards import score_trace
 from rollbook.rollout.limiter import Limiter
@@ -28,6 +29,7 @@ from rollbook.trace import (
     Drop,
     Ending,
     EndingRules,
+    FinalState,
     MemorySink,
     Message,
     Reason,
@@ -93,26 +95,29 @@ async def run_rollout(
 
 
 async def _attempt(state: RolloutState, agent: Agent) -> Ending:
-    """Set up and let the agent act; whatever stops it becomes the one ending."""
+    """Set up and let the agent act. What stopped the session first is the ending, whatever the agent made of it."""
     limits = state.budget.limits
+    wall_cap = Ending(Reason.HARNESS, f"wall cap of {limits.wall} s reached")
     try:
-        async with asyncio.timeout(limits.wall):
+        async with asyncio.timeout(limits.wall) as cap:
             with state.watch.span(Part.SANDBOX):
                 observation = await _set_up(state)
             where = "agent loop" if agent is chat else "agent"
             reason = Reason.INTERNAL if agent is chat else Reason.HARNESS
             with boundary(where, lambda text: RolloutFailure(reason, text)):
                 await agent(Session(state, observation))
+        # an agent may have swallowed the cancellation
+        ending = wall_cap if cap.expired() else Ending(Reason.FINAL_ANSWER)
     except Stopped as stopped:
-        return stopped.ending
+        ending = stopped.ending
     except RolloutFailure as failure:
-        return failure.ending
+        ending = failure.ending
     except TimeoutError:
-        return Ending(Reason.HARNESS, f"wall cap of {limits.wall} s reached")
+        ending = wall_cap
     except RollbookError as error:
         state.trace.note("rollout", "".join(traceback.format_exception(error)))
-        return Ending(Reason.INTERNAL, str(error))
-    return Ending(Reason.FINAL_ANSWER)
+        ending = Ending(Reason.INTERNAL, str(error))
+    return state.stopped or ending
 
 
 async def _set_up(state: RolloutState) -> Sequence[Message]:
@@ -154,9 +159,18 @@ async def _clean_up(state: RolloutState) -> None:
 async def _keep_final_state(state: RolloutState) -> None:
     try:
         final = await call_foreign(state.env.final_state(), state.budget.limits.score_timeout)
-        state.trace.update(final_state=final)
+        with boundary("final state", ForeignError):
+            state.trace.update(final_state=_plain(final))
     except RollbookError as error:
         state.trace.note("final_state", str(error))
+
+
+def _plain(final: FinalState | None) -> FinalState | None:
+    """A final state as it is read back; what cannot be stored is refused here, for it must not cost the record."""
+    if final is None:
+        return None
+    fields = {"text": final.text, "data": plain_json(final.data, "data"), "files": final.files}
+    return msgspec.convert(fields, FinalState)
 
 
 def head_for(

@@ -29,15 +29,15 @@ class Session:
 
     async def reply(self, observation: Sequence[Message]) -> Message:
         """Show the policy an observation and get its reply."""
-        self._state.check_open()
-        return await take_turn(self._state, observation)
+        with self._state.step():
+            return await take_turn(self._state, observation)
 
     async def answer(self, reply: Message) -> Sequence[Message]:
         """Act on a reply: execute its tool calls, or let the environment answer it. Returns the next observation."""
-        self._state.check_open()
-        if any(call.status is not ParseStatus.INSIDE_REASONING for call in reply.tool_calls):
-            return await answer_calls(self._state, reply)
-        return await answer_reply(self._state, reply)
+        with self._state.step():
+            if any(call.status is not ParseStatus.INSIDE_REASONING for call in reply.tool_calls):
+                return await answer_calls(self._state, reply)
+            return await answer_reply(self._state, reply)
 
 
 Agent = Callable[[Session], Awaitable[None]]

@@ -1,13 +1,15 @@
 """The state of one running rollout, and the ways in which it stops.
 
-The first ending sticks: once `stop` was called, every later step raises the same ending, whatever the agent did
-with the first. Own time is charged for decoding and tools, never for waiting on a limiter.
+The first ending sticks: once a step was stopped or failed, every later one raises the same ending, and the rollout
+ends with it, whatever the agent did with the first. Own time is charged for decoding and tools, never for waiting
+on a limiter.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NoReturn, TypeVar
 
@@ -17,7 +19,7 @@ from rollbook.rollout.limiter import Limiter
 from rollbook.rollout.limits import Budget
 from rollbook.rollout.loaded import LoadedPolicy
 from rollbook.rollout.stopwatch import Stopwatch
-from rollbook.trace import ROOT, Ending, Sampling, Sink, Trace, TurnReward
+from rollbook.trace import ROOT, Ending, RolloutFailure, Sampling, Sink, Trace, TurnReward
 
 __all__ = ["RolloutState", "Stopped"]
 
@@ -56,10 +58,16 @@ class RolloutState:
         self.stopped = self.stopped or ending
         raise Stopped(self.stopped)
 
-    def check_open(self) -> None:
-        """Raise the ending again where there is one."""
+    @contextmanager
+    def step(self) -> Generator[None]:
+        """One step of the agent: raises the ending again where there is one, and keeps a failure as the ending."""
         if self.stopped is not None:
             raise Stopped(self.stopped)
+        try:
+            yield
+        except RolloutFailure as failure:
+            self.stopped = self.stopped or failure.ending
+            raise
 
     def reward(self, value: float | None) -> None:
         """Bind a step reward to the turn that caused it."""

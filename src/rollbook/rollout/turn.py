@@ -130,7 +130,8 @@ async def _sample(state: RolloutState, prompt: TokenIds, allowance: Allowance) -
 
 def _finish(state: RolloutState, completion: Completion, allowance: Allowance) -> Finish:
     """Why the generation stopped, by its tokens: an engine's word alone is not believed."""
-    if completion.finish is not Finish.STOP:
+    matched = completion.finish is Finish.STOP_STRING and bool(state.sampling.stop)
+    if matched or completion.finish not in (Finish.STOP, Finish.STOP_STRING):
         return completion.finish
     ids = completion.token_ids
     if int(ids[-1]) in state.loaded.renderer.info.stop_ids.union(state.sampling.stop_token_ids):

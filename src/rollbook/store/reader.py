@@ -65,16 +65,17 @@ class RunReader(TraceSource):
         self._refresh()
         for path in segment_files(self.folder):
             for found in self._segments[path].traces() if path in self._segments else ():
-                if isinstance(found, Damage):
-                    self._check()
-                elif self._owner.get(found.id, path) == path:
+                self._check()
+                if not isinstance(found, Damage) and self._owner.get(found.id, path) == path:
                     yield found
 
     def get(self, rollout: str) -> Trace:
         """One trace by its rollout id; raises `KeyError`."""
         if rollout not in self._owner:
             self._refresh()
-        return self._segments[self._owner[rollout]].get(rollout)
+        trace = self._segments[self._owner[rollout]].get(rollout)
+        self._check()
+        return trace
 
     def annotations(self) -> list[Annotation]:
         """Later facts, the newest of each key."""

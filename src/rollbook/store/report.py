@@ -27,6 +27,13 @@ class DamageReason(StrEnum):
     """Turns of a running rollout that do not follow what was stored before them; they were left out."""
     FOREIGN = "foreign"
     """The file is not of this format."""
+    UNKNOWN = "unknown"
+    """A frame or section of a kind that this version does not know; reading went on behind it."""
+
+    @property
+    def passed(self) -> bool:
+        """True where reading goes on behind it."""
+        return self in (DamageReason.FRAME, DamageReason.UNKNOWN)
 
 
 class Damage(msgspec.Struct, frozen=True, kw_only=True):

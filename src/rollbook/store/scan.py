@@ -17,7 +17,7 @@ from zlib import crc32
 import msgspec
 import zstandard
 
-from rollbook.errors import NewerFormat, StoreError
+from rollbook.errors import NewerFormat, RecordError, StoreError
 from rollbook.store.frame import (
     FORMAT_VERSION,
     MAGIC,
@@ -32,10 +32,11 @@ from rollbook.store.frame import (
     unpack_section,
 )
 from rollbook.store.report import Damage, DamageReason
-from rollbook.trace.wire import check_version
+from rollbook.trace.wire import check_version, decode_record
 
 __all__ = ["FileHeader", "FileKind", "FrameFile", "check_header", "open_frames"]
 
+_KINDS = frozenset(int(kind) for kind in FrameKind)
 _GUESS = 2048
 """Bytes read at once for a head; longer heads take a second read."""
 
@@ -129,10 +130,12 @@ class FrameFile:
         offset = start
         while offset < self.size:
             found = self._step(offset)
+            if isinstance(found, Frame) and found.kind not in _KINDS:
+                found = self.damage(offset, found.length, DamageReason.UNKNOWN, f"a frame of kind {found.kind}")
             yield found
             if isinstance(found, Frame):
                 offset = found.end
-            elif found.reason is DamageReason.FRAME:
+            elif found.reason.passed:
                 offset += found.bytes
             else:
                 return
@@ -194,9 +197,9 @@ def check_header(frame: Frame, content: FileKind, name: str) -> None:
     if frame.kind != FrameKind.FILE:
         raise DamagedFrame(f"{name} does not begin with a file header")
     try:
-        versions = msgspec.msgpack.decode(frame.header, type=_Versions)
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise DamagedFrame(f"{name}: the file header is damaged: {error}") from error
+        versions = decode_record(frame.header, _Versions, "file header")
+    except RecordError as error:
+        raise DamagedFrame(f"{name}: {error}") from error
     if versions.format > FORMAT_VERSION:
         raise NewerFormat(
             f"{name} has format version {versions.format}; this Rollbook reads versions up to {FORMAT_VERSION}. "

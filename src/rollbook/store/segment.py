@@ -51,6 +51,7 @@ _TRAILER = struct.Struct("<4sIQ")
 _TRAILER_MAGIC = b"RBFT"
 PART_SECTIONS = {"text": SectionId.TEXT, "tokens": SectionId.TOKENS, "calls": SectionId.CALLS}
 """Sections of `wire.encode_part` by the id under which they are stored."""
+_SECTIONS = frozenset({SectionId.HEAD, SectionId.TAIL, *PART_SECTIONS.values()})
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -189,7 +190,13 @@ class SegmentReader:
         """One trace; raises `KeyError`, or `DamagedFrame` where it is not what was written."""
         with open_frames(self.path, self.name) as file:
             place = self._look(file).places[rollout]
-            return read_trace(file, file.frame_at(place.offset), rollout)
+            frame = file.frame_at(place.offset)
+            trace = read_trace(file, frame, rollout)
+            unknown = sorted(frame.sections.keys() - _SECTIONS)
+            if unknown:
+                detail = f"sections {unknown} of rollout {rollout}"
+                self.report.add(file.damage(frame.offset, frame.length, DamageReason.UNKNOWN, detail))
+            return trace
 
     def traces(self) -> Iterator[Trace | Damage]:
         """All traces, oldest first; one that cannot be read comes as its damage, which is also in the report."""
@@ -228,7 +235,17 @@ class SegmentReader:
             entries = decode_record(file.section(footer, SectionId.INDEX), list[Entry], "index")
         except (DamagedFrame, RecordError):
             return None  # the scan that follows comes to the footer and reports it
+        if not _covers(file, entries, footer):
+            self._tell_rest(file)
         return _Known(inode, True, footer.end, {entry.rollout: entry for entry in entries}, None)
+
+    def _tell_rest(self, file: FrameFile) -> None:
+        """Report what stands in a sealed segment beside the traces of its index."""
+        for found in file.walk():
+            if isinstance(found, Damage):
+                self.report.add(found)
+            elif found.kind == FrameKind.TRACE:
+                self._summary(file, found)
 
     def _scan(self, file: FrameFile, known: _Known) -> _Known:
         places, summaries, sealed, end = dict(known.places), list(known.summaries or []), known.sealed, known.end
@@ -236,7 +253,7 @@ class SegmentReader:
         for found in file.walk(end):
             if isinstance(found, Damage):
                 self.report.add(found)
-                end += found.bytes if found.reason is DamageReason.FRAME else 0
+                end += found.bytes if found.reason.passed else 0
                 continue
             end = found.end
             if found.kind == FrameKind.TRACE:
@@ -266,11 +283,20 @@ def read_trace(file: FrameFile, frame: Frame, rollout: str) -> Trace:
         raw = file.sections(frame)
         part = {key: raw[name] for key, name in PART_SECTIONS.items()}
         trace = decode_trace(raw[SectionId.HEAD], [part], raw[SectionId.TAIL])
-    except (RecordError, KeyError, zstandard.ZstdError) as error:
+    except (DamagedFrame, RecordError, KeyError, zstandard.ZstdError) as error:
         raise DamagedFrame(f"{file.name} at byte {frame.offset}: {error}") from error
     if trace.id != rollout:
         raise DamagedFrame(f"{file.name} at byte {frame.offset}: holds trace {trace.id}, not {rollout}")
     return trace
+
+
+def _covers(file: FrameFile, entries: list[Entry], footer: Frame) -> bool:
+    """True where file header and indexed traces are all that stands before the footer."""
+    try:
+        first = file.frame_at(0)
+    except DamagedFrame:
+        return False
+    return first.end + sum(entry.length for entry in entries) == footer.offset
 
 
 def find_footer(file: FrameFile) -> Frame | None:

@@ -272,12 +272,14 @@ class MessageGraph:
         while leaf != ROOT:
             first = self._stretch[leaf]
             found.append((first, leaf + 1))
-            leaf = self.parent(first)
+            leaf = self.parent(first) if first else ROOT
         return found[::-1]
 
     def path(self, leaf: int) -> npt.NDArray[np.int32]:
         """Node indices from the root to `leaf`: int32."""
         parts = [np.arange(first, end, dtype=np.int32) for first, end in self.stretches(leaf)]
+        if len(parts) == 1:
+            return parts[0]
         return np.concatenate(parts) if parts else NO_IDS
 
     def path_ids(self, leaf: int) -> npt.NDArray[np.int32]:
@@ -287,6 +289,8 @@ class MessageGraph:
 
     def gather(self, column: Column, kind: int, stretches: Sequence[tuple[int, int]]) -> npt.NDArray[Any]:
         """The parts of `column` that belong to the nodes of `stretches`; `kind` is its place in the node table."""
+        if stretches == [(0, len(self.messages))]:
+            return column.view
         ends = self.table.view[:, kind]
         parts = [column.slice(int(ends[a - 1]) if a else 0, int(ends[b - 1])) for a, b in stretches]
         if len(parts) == 1:

@@ -111,7 +111,8 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     fault: Fault | None = None
     """For a tool result: whose fault a failure was; None where it did not fail."""
     value_type: str | None = None
-    """For a tool result: the Python type that the tool returned, before its one conversion to text."""
+    """For what an environment returned (a tool's result, a step's observation): its Python type, before the one
+    conversion to text."""
     raw: bytes | None = None
     """The exact bytes behind `content` where they are not valid UTF-8 (a cut character, a binary result)."""
 

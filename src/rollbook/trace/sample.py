@@ -184,12 +184,13 @@ class _Builder:
         self.counts = self.graph.counts()
         self.sampled_counts = self.counts[:, SAMPLED]
         is_turn = self.counts[:, ORIGIN] == _POLICY
-        self.turn_of = np.where(is_turn, np.cumsum(is_turn) - 1, -1).astype(np.int32)
+        self.turn_of = is_turn.cumsum(dtype=np.int32) - 1
+        self.turn_of[~is_turn] = -1
         self.node_loss = self._node_losses()
 
     def build(self) -> SampleSet:
         branches = self.graph.branches()
-        free = np.ones(len(self.graph), np.bool_)
+        free = self.sampled_counts > 0
         lost_to: dict[LossReason, list[Branch]] = {}
         built: list[Sample] = []
         ledger = TokenLedger(captured=self.graph.sampled_count)
@@ -198,7 +199,7 @@ class _Builder:
             if reason is not None:
                 lost_to.setdefault(reason, []).append(branch)
                 continue
-            owned = branch.nodes[free[branch.nodes] & (self.sampled_counts[branch.nodes] > 0)]
+            owned = branch.nodes[free[branch.nodes]]
             free[branch.nodes] = False
             trained = self._count_owned(owned, ledger)
             if len(trained):
@@ -252,41 +253,41 @@ class _Builder:
     def _sample(self, branch: Branch, trained: npt.NDArray[np.int32], is_last: bool) -> Sample:
         graph, head, tail = self.graph, self.trace.head, self.trace.tail
         stretches = graph.stretches(branch.leaf)
-        runs = graph.gather(graph.runs, RUNS, stretches)
-        run_sampled, run_counts = runs[:, 0] == RunKind.SAMPLED, runs[:, 1]
         counts = self.counts[branch.nodes]
-        run_node = np.repeat(branch.nodes, counts[:, RUNS])
         trains = np.zeros(len(graph), np.bool_)
         trains[trained] = True
-        sampled = np.repeat(run_sampled, run_counts)
+        trains = trains[branch.nodes]
+        runs = graph.gather(graph.runs, RUNS, stretches)
+        run_sampled, lengths = runs[:, 0] == RunKind.SAMPLED, runs[:, 1].astype(np.intp)
+        turns = self.turn_of[branch.nodes].repeat(counts[:, RUNS])
+        turns[~run_sampled] = -1
+        sampled = run_sampled.repeat(lengths)
         spans = graph.gather(graph.versions, VERSIONS, stretches)
-        version = _spread(np.repeat(spans[:, 0], spans[:, 1]), counts, VERSIONS, sampled, -1)
-        loss_mask = np.repeat(run_sampled & trains[run_node], run_counts)
-        segments = graph.gather(graph.segments, SEGMENTS, stretches)[:, 0]
-        calls = self._calls(segments[np.repeat(trains[branch.nodes], counts[:, SEGMENTS])])
-        given = self.counts[trained][:, (LOGPROBS, SEGMENTS)]
-        known = version[loss_mask & (version >= 0)]
+        known = [version for version in spans[trains.repeat(counts[:, VERSIONS]), 0].tolist() if version >= 0]
+        segments = graph.gather(graph.segments, SEGMENTS, stretches)
+        calls = self._calls(segments[trains.repeat(counts[:, SEGMENTS]), 0])
+        all_given = bool(np.count_nonzero(counts[trains][:, (LOGPROBS, SEGMENTS)]) == 2 * len(trained))
         owned_turns = set(self.turn_of[trained].tolist())
         rewards = [(int(self.turn_of[each.node]), each.value) for each in tail.turn_rewards]
         return Sample(
-            token_ids=graph.path_ids(branch.leaf),
+            token_ids=graph.gather(graph.tokens, TOKENS, stretches),
             sampled=sampled,
-            loss_mask=loss_mask,
+            loss_mask=(run_sampled & trains.repeat(counts[:, RUNS])).repeat(lengths),
             logprobs=_spread(graph.gather(graph.logprobs, LOGPROBS, stretches), counts, LOGPROBS, sampled, np.nan),
-            policy_version=version,
-            turn_id=np.repeat(np.where(run_sampled, self.turn_of[run_node], np.int32(-1)), run_counts),
-            prompt_len=int(run_counts[: int(run_sampled.argmax())].sum()),
+            policy_version=_spread(spans[:, 0].repeat(spans[:, 1]), counts, VERSIONS, sampled, -1),
+            turn_id=turns.repeat(lengths),
+            prompt_len=int(sampled.argmax()),
             logprob_kinds=frozenset(call.logprob_kind for call in calls if call.logprob_kind is not None),
             samplings=_samplings(calls),
-            logprobs_fit=bool((given > 0).all()) and all(logprobs_fit(call) for call in calls),
+            logprobs_fit=all_given and all(map(logprobs_fit, calls)),
             reward=tail.reward,
             reward_parts=tail.reward_parts,
             turn_rewards=tuple(pair for pair in rewards if pair[0] in owned_turns),
             advantage=self.advantage,
             ending=tail.ending,
             truncated=tail.ending is not None and tail.ending.truncated,
-            min_version=int(known.min()) if len(known) else None,
-            max_version=int(known.max()) if len(known) else None,
+            min_version=min(known, default=None),
+            max_version=max(known, default=None),
             run=head.run,
             group=head.group,
             episode=head.episode,
@@ -317,12 +318,11 @@ def _spread(
     `counts`: the rows of the branch's nodes in each column; `kind`: the column that the values come from.
     """
     full = np.full(len(sampled), absent, given.dtype)
-    node_sampled = counts[:, SAMPLED]
-    if len(given) == int(node_sampled.sum()):
+    if len(given) == np.count_nonzero(sampled):
         full[sampled] = given
     elif len(given):
         places = np.flatnonzero(sampled)
-        full[places[np.repeat(counts[:, kind] > 0, node_sampled)]] = given
+        full[places[np.repeat(counts[:, kind] > 0, counts[:, SAMPLED])]] = given
     return full
 
 

@@ -1,0 +1,55 @@
+"""How much is measured: everything, or just enough to see that the benchmark runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["FULL", "QUICK", "Effort"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """Counts. What a figure *is* does not depend on them, only how steady it is."""
+
+    characters: int
+    """Source text that is encoded."""
+    long_rollouts: int
+    """Rollouts of 400 turns."""
+    posts: int
+    """Requests of the bare client behind each long rollout."""
+    in_flight: int
+    """Rollouts held in memory at once."""
+    stored: int
+    """Rollouts in the store."""
+    batch: int
+    """Of these, so many make one try."""
+    journalled: int
+    """Rollouts that are stored turn by turn."""
+    reads: int
+    """Traces read one at a time."""
+    repeats: int
+    """Tries of whatever else is measured."""
+
+
+FULL = Effort(
+    characters=4_000_000,
+    long_rollouts=24,
+    posts=200,
+    in_flight=200,
+    stored=2_000,
+    batch=100,
+    journalled=200,
+    reads=400,
+    repeats=9,
+)
+QUICK = Effort(
+    characters=300_000,
+    long_rollouts=1,
+    posts=20,
+    in_flight=8,
+    stored=20,
+    batch=10,
+    journalled=4,
+    reads=10,
+    repeats=2,
+)

@@ -1,0 +1,54 @@
+"""Every report is a test: a case that was dropped, or whose test vanished, turns this red."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cases.case import REPORTS
+
+ASKED = [
+    "A01",
+    "A02",
+    "A05",
+    "A11",
+    "D03",
+    "D04",
+    "D08",
+    "D09",
+    "D13",
+    "E03",
+    "E12",
+    "E15",
+    "F07",
+    "I01",
+    "I02",
+    "I04",
+    "I05",
+    "I07",
+    "I08",
+    "I13",
+    "I14",
+    "J02",
+    "J04",
+    "J07",
+    "J15",
+]
+
+
+def test_each_report_is_collected_under_its_id() -> None:
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-p", "no:cacheprovider", Path(__file__).parent]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]).stdout
+    collected = set(re.findall(r"\[(?:.*-)?([A-Z]\d\d)(?:-.*)?\]$", listed, re.MULTILINE))
+    assert sorted(collected) == list(REPORTS) == ASKED
+
+
+def test_each_report_says_what_is_right() -> None:
+    for name, report in REPORTS.items():
+        assert report["id"] == name
+        assert report["kind"] == name[0]
+        assert report["link"].startswith("https://")
+        assert report["input"]
+        assert report["expected"]
