@@ -68,6 +68,16 @@ class Moody(Quiz):
         return [Task(id=f"moody-{index + Moody.now}", prompt="Say.") for index in range(count)]
 
 
+class Odd(Quiz):
+    """Its tasks are what the test says."""
+
+    given: Any = None
+
+    def tasks(self, count: int, seed: int = 0) -> Sequence[Task]:
+        return Odd.given()
+
+
+register("runner-odd", Odd)
 register("runner-quiz", Quiz)
 register("runner-moody", Moody)
 CONFIG = RunConfig(environment="runner-quiz", tasks=3, group=4)
@@ -196,6 +206,31 @@ def test_nothing_at_once_is_refused(tmp_path: Path, concurrency: int) -> None:
 def test_wrong_tasks_and_options_are_refused_before_a_folder_is_made(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         go(tmp_path / "run", config=msgspec.structs.replace(CONFIG, options=options))
+    assert not (tmp_path / "run").exists()
+
+
+def leave() -> None:
+    sys.exit(0)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (lambda: None, "cannot give its tasks: TypeError"),
+        (leave, "cannot give its tasks: SystemExit: 0"),
+        (lambda: {}["q"], "cannot give its tasks: KeyError: 'q'"),
+        (lambda: [1, 2, 3], "tasks that cannot be kept: .*got `int`"),
+        (lambda: [Task(id=i, prompt="p") for i in range(3)], "tasks that cannot be kept: .*got `int`"),  # pyright: ignore
+        (
+            lambda: [Task(id=str(i), prompt="p", target=object()) for i in range(3)],
+            "tasks that cannot be kept: .*object",
+        ),
+    ],
+)
+def test_tasks_that_are_none_are_refused_before_a_folder_is_made(tmp_path: Path, given: Any, problem: str) -> None:
+    Odd.given = staticmethod(given)
+    with pytest.raises(ConfigError, match=problem):
+        go(tmp_path / "run", config=msgspec.structs.replace(CONFIG, environment="runner-odd"))
     assert not (tmp_path / "run").exists()
 
 

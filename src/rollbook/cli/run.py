@@ -117,6 +117,12 @@ def _run(
             )
     except KeyboardInterrupt as error:
         raise Stopped(f"stopped; finished rollouts are kept. This goes on:\n  {again}") from error
+    except (SystemExit, asyncio.CancelledError) as error:
+        # a task that foreign code started by itself ends the loop from inside, past every boundary
+        raise Failed(
+            f"the run was stopped from inside, by code that it ran ({type(error).__name__}); finished rollouts are "
+            f"kept. This goes on:\n  {again}"
+        ) from error
     except StoreError as error:
         if not (folder / "run.json").exists():
             raise
