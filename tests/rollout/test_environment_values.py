@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from typing import Any
 
 import pytest
 
 from rollbook.envs import Environment
+from rollbook.rollout import group
 from rollbook.rollout.session import Session
 from rollbook.trace import Ending, FinalState, Message, Reason, Role, Scoring, ScoringStatus, Task, Trace
 from tests.cases.case import Script, Talk, run_one, says
@@ -36,6 +38,21 @@ def test_a_final_state_is_kept_as_it_reads_back() -> None:
     assert trace.tail.final_state == FinalState(
         text="t", data={"a": [1, None], "b": [2**80, "\ud835"]}, files={"f": "sha256:0"}
     )
+
+
+def test_what_an_environment_does_to_its_task_is_its_own() -> None:
+    class Consumes(Environment):
+        async def setup(self, task: Task) -> tuple[Message, ...]:
+            task.data.pop("answer").append("gone")
+            return task.messages()
+
+        async def score(self, trace: Trace) -> float:
+            return len(trace.task.data.pop("answer"))
+
+    task = Task(id="t", prompt="go", data={"answer": ["a"]})
+    made = asyncio.run(group(Consumes, task, Script([says("a")]).loaded(), 3))
+    assert [trace.reward for trace in made] == [1.0, 1.0, 1.0]
+    assert task.data == {"answer": ["a"]}
 
 
 @pytest.mark.parametrize("shown", [Message(role="nobody"), Message(role=Role.USER, content=5)])  # pyright: ignore

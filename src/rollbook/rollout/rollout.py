@@ -8,6 +8,7 @@ cancellation ends the agent and the scorer, and waits for clean-up and seal.
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 import traceback
 from collections.abc import Coroutine, Sequence
@@ -144,7 +145,8 @@ class _AgentError(RollbookError):
 
 async def _set_up(state: RolloutState) -> Sequence[Message]:
     async def setup() -> Sequence[Message]:
-        return as_messages(await state.env.setup(state.trace.task))
+        # a copy: what an environment does to its task is not what was asked
+        return as_messages(await state.env.setup(copy.deepcopy(state.trace.task)))
 
     try:
         return await call_foreign(setup(), state.budget.limits.setup_timeout)
@@ -241,11 +243,11 @@ def head_for(
     run: str = "",
     config: dict[str, Any] | None = None,
 ) -> TraceHead:
-    """The head of a new rollout of `task` in `env`."""
+    """The head of a new rollout of `task` in `env`. It holds a copy of the task: the others of its group have theirs."""
     return TraceHead(
         rollout=f"{group}-{member}" + (f".{attempt}" if attempt else ""),
         group=group,
-        task=task,
+        task=copy.deepcopy(task),
         policies=(loaded.record(),),
         run=run,
         member=member,
