@@ -420,6 +420,17 @@ def test_a_folder_of_traces_that_no_run_made_is_refused(tmp_path: Path) -> None:
     RunWriter.open(tmp_path / "run").close()
 
 
+@pytest.mark.parametrize("tasks", ["3", None, 3.5])
+def test_a_manifest_that_was_altered_is_refused(tmp_path: Path, tasks: Any) -> None:
+    go(tmp_path / "run")
+    path = tmp_path / "run" / "run.json"
+    plain = json.loads(path.read_text())
+    plain["config"]["asked"]["tasks"] = tasks
+    path.write_text(json.dumps(plain))
+    with pytest.raises(ConfigError, match="is damaged: it names .* tasks"):
+        go(tmp_path / "run", resume=True)
+
+
 def test_a_creation_that_was_killed_in_the_middle_can_be_made_again(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".run.json.tmp").write_text("{")
