@@ -427,7 +427,7 @@ def test_a_manifest_that_was_altered_is_refused(tmp_path: Path, tasks: Any) -> N
     plain = json.loads(path.read_text())
     plain["config"]["asked"]["tasks"] = tasks
     path.write_text(json.dumps(plain))
-    with pytest.raises(ConfigError, match="is damaged: it names .* tasks"):
+    with pytest.raises(ConfigError, match=r"is damaged: it names .* tasks"):
         go(tmp_path / "run", resume=True)
 
 

@@ -243,7 +243,7 @@ def head_for(
     run: str = "",
     config: dict[str, Any] | None = None,
 ) -> TraceHead:
-    """The head of a new rollout of `task` in `env`. It holds a copy of the task: the others of its group have theirs."""
+    """The head of a new rollout of `task` in `env`. It holds a copy of the task; others of its group have theirs."""
     return TraceHead(
         rollout=f"{group}-{member}" + (f".{attempt}" if attempt else ""),
         group=group,
