@@ -32,7 +32,7 @@ def test_tasks_have_no_default() -> None:
         Environment().tasks(1)
 
 
-@pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf, 1e39, 10**400])
 def test_a_step_reward_is_finite(reward: float) -> None:
     with pytest.raises(RecordError, match="must be finite"):
         StepResult("", reward)

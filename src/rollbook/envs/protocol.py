@@ -8,13 +8,12 @@ the options which shape an environment shape its tasks too.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from rollbook.errors import RecordError
-from rollbook.trace.ending import Ending, EndingKind
+from rollbook.trace.ending import Ending, EndingKind, is_reward
 from rollbook.trace.message import Message
 from rollbook.trace.task import Task
 from rollbook.trace.trace import FinalState, Trace
@@ -39,8 +38,8 @@ class StepResult:
 
     def __post_init__(self) -> None:
         if self.reward is not None:
-            if not math.isfinite(self.reward):
-                raise RecordError(f"a step reward must be finite, got {self.reward}")
+            if not is_reward(self.reward):
+                raise RecordError(f"a step reward must be finite as a float32, got {self.reward}")
             object.__setattr__(self, "reward", float(self.reward))  # numpy's numbers are none that can be stored
         if self.ending is None:
             return
