@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rollbook.envs import Environment
-from rollbook.rollout import group
+from rollbook.rollout import RolloutSettings, group
 from rollbook.rollout.session import Session
 from rollbook.trace import Ending, FinalState, Message, Reason, Role, Scoring, ScoringStatus, Task, Trace
 from tests.cases.case import Script, Talk, run_one, says
@@ -49,9 +49,15 @@ def test_what_an_environment_does_to_its_task_is_its_own() -> None:
         async def score(self, trace: Trace) -> float:
             return len(trace.task.data.pop("answer"))
 
+    async def agent(session: Session) -> None:
+        session.task.data["answer"] = object()
+        await session.reply(session.observation)
+
     task = Task(id="t", prompt="go", data={"answer": ["a"]})
-    made = asyncio.run(group(Consumes, task, Script([says("a")]).loaded(), 3))
+    settings = RolloutSettings(agent=agent)
+    made = asyncio.run(group(Consumes, task, Script([says("a")]).loaded(), 3, settings=settings))
     assert [trace.reward for trace in made] == [1.0, 1.0, 1.0]
+    assert [trace.task for trace in made] == [task] * 3
     assert task.data == {"answer": ["a"]}
 
 

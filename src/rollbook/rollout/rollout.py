@@ -173,10 +173,14 @@ async def _score(state: RolloutState, rules: EndingRules) -> None:
     trace = state.trace
     if trace.ending is None or isinstance(rules.rule(trace.ending.reason), Drop | Retry):
         return
+    asked = msgspec.structs.replace(trace.head, task=copy.deepcopy(trace.task))
     with state.watch.span(Part.SCORING):
         await _keep_final_state(state)
         seconds = state.budget.limits.score_timeout
-        await score_trace(state.env, trace, turn_rewards=state.turn_rewards, seconds=seconds)
+        try:
+            await score_trace(state.env, trace, turn_rewards=state.turn_rewards, seconds=seconds)
+        finally:
+            trace.head = asked  # whatever the scorer did to it
 
 
 async def _keep_final_state(state: RolloutState) -> None:

@@ -3,6 +3,7 @@ decides the order."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
@@ -25,11 +26,8 @@ class Session:
         self._state = state
         self.observation = tuple(observation)
         """What the environment showed first."""
-
-    @property
-    def task(self) -> Task:
-        """What is asked."""
-        return self._state.trace.task
+        self.task: Task = copy.deepcopy(state.trace.task)
+        """What is asked; a copy."""
 
     async def reply(self, observation: Sequence[Message]) -> Message:
         """Show the policy an observation, at least one message, and get its reply."""
