@@ -174,3 +174,8 @@ def test_an_annotation_of_another_shape_is_a_message(tmp_path: Path) -> None:
     with AnnotationWriter(folder, "trainer") as stream:
         stream.write([Annotation(producer="trainer", name="advantage", rollout="r", value=0.5)])
     assert "'trainer', can write it again" in " ".join(refused(rollbook("show", folder)).split())
+
+
+@pytest.mark.parametrize("words", [("show",), ("audit",), ("run", "test-double", "--out")])
+def test_a_path_that_cannot_be_one_is_a_message(words: tuple[str, ...]) -> None:
+    assert "File name too long" in refused(rollbook(*words, "a" * 300))

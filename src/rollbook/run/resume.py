@@ -53,6 +53,13 @@ def asked(manifest: Manifest, folder: Path) -> Stored:
 
 def check_folder(config: RunConfig, folder: Path, *, resume: bool, allow_changed: bool) -> None:
     """Refuse what `open_folder` would refuse, without touching anything. Raises `UsageError` with the remedy."""
+    try:
+        _check_folder(config, folder, resume, allow_changed)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be a run's folder ({error.strerror}); choose another (--out)") from error
+
+
+def _check_folder(config: RunConfig, folder: Path, resume: bool, allow_changed: bool) -> None:
     if resume:
         _check_same(config, asked(read_manifest(folder), folder), folder, allow_changed)
     elif (folder / "run.json").exists():
