@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from rollbook.envs import StepResult
 from rollbook.errors import ConfigError, RunLocked, StoreError, UsageError
 from rollbook.policy import Completion, TokenIds
 from rollbook.rollout import Limits, LoadedPolicy
@@ -27,6 +28,7 @@ from rollbook.trace import (
     EndingRules,
     Fate,
     Finish,
+    Message,
     Reason,
     Retry,
     RolloutFailure,
@@ -207,6 +209,25 @@ def test_wrong_tasks_and_options_are_refused_before_a_folder_is_made(tmp_path: P
     with pytest.raises(UsageError):
         go(tmp_path / "run", config=msgspec.structs.replace(CONFIG, options=options))
     assert not (tmp_path / "run").exists()
+
+
+class Wanders(Quiz):
+    """It changes the working folder."""
+
+    async def step(self, reply: Message) -> StepResult | None:
+        os.chdir("elsewhere")
+        return await super().step(reply)
+
+
+register("runner-wanders", Wanders)
+
+
+def test_an_environment_may_change_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere" / "elsewhere").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    go(Path("run"), config=msgspec.structs.replace(CONFIG, environment="runner-wanders", tasks=1, group=2))
+    assert len(RunReader(tmp_path / "run")) == 2
+    assert [each.name for each in (tmp_path / "elsewhere").iterdir()] == ["elsewhere"]
 
 
 def leave() -> None:

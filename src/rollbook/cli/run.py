@@ -82,8 +82,9 @@ def command(ctx: click.Context, /, **given: Any) -> None:
         err.print(_warning(config.sampling))
     with FetchBar(err) as fetching:
         loaded = load_policy(config.policy, cache=given["cache"], progress=fetching)
+    place = folder.absolute()  # an environment may change the working folder
     outcome = _run(ctx, config, folder, loaded, given)
-    source = open_run(folder)
+    source = open_run(place)
     renderer = loaded.renderer if isinstance(loaded.renderer, ChatRenderer) else None
     found, judged = report(source), audit(source, renderer=renderer)
     if given["as_json"]:

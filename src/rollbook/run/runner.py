@@ -88,7 +88,7 @@ async def run(
     """
     if concurrency < 1:
         raise ConfigError(f"a run needs at least 1 rollout at once, not {concurrency}")
-    path = Path(folder)
+    path = _fixed(Path(folder))
     make_env = functools.partial(make, config.environment, **config.options)
     check_folder(config, path, resume=resume, allow_changed=allow_changed)
     tasks = _tasks(make_env, config)
@@ -104,6 +104,11 @@ async def run(
         async with ready:
             await work.run(make_env, ready, concurrency)
         return RunOutcome(path, config, writer.recovery, tuple(interrupted))
+
+
+def _fixed(folder: Path) -> Path:
+    """The folder, whatever an environment makes of the working folder."""
+    return folder.absolute()
 
 
 def _tasks(make_env: EnvFactory, config: RunConfig) -> Sequence[Task]:
