@@ -1,264 +1,449 @@
-"""Runs into real folders: groups close once, a resume makes up for what is missing and for nothing else."""
+"""A whole run: every member once, groups closed once, resumed after anything, refused where it would mix things."""
 
 from __future__ import annotations
 
 import asyncio
-import shutil
+import dataclasses
+import json
+import os
+import subprocess
+import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from rollbook.envs import Environment
 from rollbook.errors import ConfigError, RunLocked, StoreError, UsageError
+from rollbook.policy import Completion, TokenIds
 from rollbook.rollout import Limits, LoadedPolicy
-from rollbook.run import RunConfig, RunOutcome, open_run, report, run
-from rollbook.store import RunReader, RunWriter
-from rollbook.trace import EndingKind, EndingRules, Fate, Reason, Retry, Task, Trace, facts
+from rollbook.run import RunConfig, RunOutcome, differences, run
+from rollbook.store import RecoveryReport, RunReader, RunWriter
+from rollbook.store.notes import read_annotations
+from rollbook.trace import (
+    Annotation,
+    EndingRules,
+    Fate,
+    Finish,
+    Reason,
+    Retry,
+    RolloutFailure,
+    Sampling,
+    Summary,
+    Task,
+    Trace,
+    facts,
+    summarise,
+)
 from rollbook.worlds import register
-from tests.run.run_made import CALL, loaded
+from tests.rollout.made import SMOLLM, Engine, Talk, says
 
-CONFIG = RunConfig(environment="test-double", tasks=2, group=3)
-
-
-class Short(Environment):
-    """Has one task less than it is asked for, or one twice."""
-
-    def __init__(self, twice: bool = False) -> None:
-        self.twice = twice
-
-    def tasks(self, count: int, seed: int = 0) -> list[Task]:
-        if self.twice:
-            return [Task(id="same", prompt="Go.")] * count
-        return [Task(id=str(index), prompt="Go.") for index in range(count - 1)]
+ROOT = Path(__file__).parents[2]
 
 
-class Moving(Environment):
-    """Its tasks are not the same the next time."""
+class Quiz(Talk):
+    """One question; `right` scores 1. `short`: how many tasks are missing, `shift`: where they begin."""
 
-    made = 0
+    def __init__(self, short: int = 0, shift: int = 0, twice: bool = False) -> None:
+        super().__init__()
+        self.short, self.shift, self.twice = short, shift, twice
 
-    def tasks(self, count: int, seed: int = 0) -> list[Task]:
-        Moving.made += 1
-        return [Task(id=f"{Moving.made}-{index}", prompt="Go.") for index in range(count)]
+    def tasks(self, count: int, seed: int = 0) -> Sequence[Task]:
+        made = range(self.shift, self.shift + count - self.short)
+        return [Task(id=f"quiz-{seed}-{0 if self.twice else index}", prompt=f"Say {index}.") for index in made]
 
     async def score(self, trace: Trace) -> float:
-        return 1.0
+        self.log.append("score")
+        return float(trace.text == "right")
 
 
-register("test-short", Short)
-register("test-moving", Moving)
+class Moody(Quiz):
+    """Its tasks are whatever the test says just now."""
+
+    now = 0
+
+    def tasks(self, count: int, seed: int = 0) -> Sequence[Task]:
+        return [Task(id=f"moody-{index + Moody.now}", prompt="Say.") for index in range(count)]
 
 
-class Watch:
-    """Progress that remembers, and may stop the run."""
+register("runner-quiz", Quiz)
+register("runner-moody", Moody)
+CONFIG = RunConfig(environment="runner-quiz", tasks=3, group=4)
 
-    def __init__(self, stop_after: int | None = None) -> None:
-        self.plans: list[tuple[int, int]] = []
-        self.traces: list[Trace] = []
-        self.stop_after = stop_after
+
+class ByMember(Engine):
+    """Even members are right. Fails with `failure` at its `broken`-th request, and stops for good at `stuck`."""
+
+    def __init__(self, *, broken: int = -1, failure: Exception | None = None, stuck: int = 1 << 30) -> None:
+        super().__init__([says("x")])
+        self.broken, self.failure, self.stuck = broken, failure, stuck
+        self.waiting = asyncio.Event()
+        self.log: list[str] = []
+
+    async def start(self) -> None:
+        self.log.append("start")
+
+    async def close(self) -> None:
+        self.log.append("close")
+
+    async def sample(self, prompt: TokenIds, sampling: Sampling, *, session: str) -> Completion:
+        await super().sample(prompt, sampling, session=session)
+        number = len(self.requests)
+        await asyncio.sleep(0)
+        if self.failure is not None and number == self.broken + 1:
+            raise self.failure
+        if number > self.stuck:
+            self.waiting.set()
+            await asyncio.sleep(1000)
+        member = int(session.rpartition("-")[2].partition(".")[0])
+        return says("wrong" if member % 2 else "right")
+
+
+def go(folder: Path, engine: Engine | None = None, config: RunConfig = CONFIG, **more: Any) -> RunOutcome:
+    loaded = LoadedPolicy(engine or ByMember(), SMOLLM.renderer)
+    return asyncio.run(run(config, folder, loaded=loaded, **more))
+
+
+def rows(folder: Path) -> list[Summary]:
+    return list(RunReader(folder, strict=True).summaries())
+
+
+def notes(folder: Path, name: str) -> list[Annotation]:
+    """Every annotation of a name that was ever written, not folded."""
+    return [note for note in read_annotations(folder, RecoveryReport()) if note.name == name]
+
+
+def advantages_of(folder: Path) -> dict[tuple[str, int], float | None]:
+    reader = RunReader(folder)
+    given = facts.advantages(reader.annotations())
+    return {
+        (row.task, row.member): given[row.rollout].advantage
+        for row in reader.summaries()
+        if given[row.rollout].advantage is not None
+    }
+
+
+def check_whole(folder: Path, config: RunConfig = CONFIG) -> None:
+    """Each member has one attempt that votes; each group closed once, and it keeps all its attempts."""
+    found = rows(folder)
+    assert max(Counter(row.rollout for row in found).values()) == 1
+    fates = facts.dispositions(RunReader(folder).annotations())
+    used = [(row.task, row.member) for row in found if fates[row.rollout].fate is Fate.USED]
+    assert len(used) == len(set(used)) == config.tasks * config.group
+    closed = notes(folder, "advantage")
+    assert Counter(note.rollout for note in closed) == Counter(row.rollout for row in found)
+
+
+# Fresh
+
+
+class Watches:
+    def __init__(self) -> None:
+        self.plan: list[tuple[int, int]] = []
+        self.done: list[str] = []
 
     def planned(self, members: int, done: int) -> None:
-        self.plans.append((members, done))
+        self.plan.append((members, done))
 
     def finished(self, trace: Trace) -> None:
-        self.traces.append(trace)
-        if len(self.traces) == self.stop_after:
-            raise StoreError("the disk is full, says this test")
+        assert trace.sealed
+        self.done.append(trace.id)
 
 
-def go(config: RunConfig, folder: Path, policy: LoadedPolicy, **how: object) -> RunOutcome:
-    return asyncio.run(run(config, folder, loaded=policy, **how))  # type: ignore[arg-type]
+@pytest.mark.parametrize("concurrency", [1, 3, 100])
+def test_a_fresh_run_does_every_member_once(tmp_path: Path, concurrency: int) -> None:
+    watches, engine = Watches(), ByMember()
+    outcome = go(tmp_path / "run", engine, progress=watches, concurrency=concurrency)
+    check_whole(tmp_path / "run")
+    assert (outcome.interrupted, outcome.recovery.clean, outcome.config) == ((), True, CONFIG)
+    assert watches.plan == [(12, 0)]
+    assert sorted(watches.done) == sorted(row.rollout for row in rows(tmp_path / "run"))
+    assert set(advantages_of(tmp_path / "run").values()) == {0.5, -0.5}
+    assert engine.log == ["start", "close"]
 
 
-@pytest.fixture
-def good(tmp_path: Path) -> LoadedPolicy:
-    return loaded(tmp_path / "m", CALL, "It is 8.")
+def test_every_trace_carries_run_group_and_configuration(tmp_path: Path) -> None:
+    go(tmp_path / "run")
+    traces = list(RunReader(tmp_path / "run").traces())
+    (run_id,) = {trace.head.run for trace in traces}
+    assert {trace.head.group for trace in traces} == {f"{run_id}-{number:04d}" for number in range(3)}
+    assert all(trace.head.config == CONFIG.plain() for trace in traces)
 
 
-def members(source: RunReader) -> Counter[tuple[str, int]]:
-    """How often each member has an attempt that was not retried."""
-    fates = facts.dispositions(source.annotations())
-    return Counter((row.group, row.member) for row in source.summaries() if fates[row.rollout].fate is not Fate.RETRIED)
+def test_the_same_seed_gives_the_same_requests_in_another_folder(tmp_path: Path) -> None:
+    def asked(folder: str, config: RunConfig) -> list[tuple[list[int], int | None]]:
+        engine = ByMember()
+        go(tmp_path / folder, engine, config)
+        return sorted((each.prompt, each.sampling.seed) for each in engine.requests)
+
+    first = asked("a", CONFIG)
+    assert asked("b", CONFIG) == first
+    assert len({seed for _, seed in first}) == 12
+    other = asked("c", msgspec.structs.replace(CONFIG, seed=1))
+    assert not {seed for _, seed in first} & {seed for _, seed in other}
 
 
-def whole(source: RunReader, config: RunConfig) -> None:
-    """Every member counts exactly once, and every group is closed."""
-    counted = members(source)
-    assert set(counted.values()) == {1}
-    assert len(counted) == config.tasks * config.group
-    delivered = facts.advantages(source.annotations())
-    assert {delivered[rollout].scheduled for rollout in source.rollouts()} == {config.group}
-
-
-def test_a_run_ends_with_each_member_once_and_its_groups_closed(tmp_path: Path, good: LoadedPolicy) -> None:
-    watch = Watch()
-    outcome = go(CONFIG, tmp_path / "run", good, progress=watch)
-    source = open_run(tmp_path / "run")
-    whole(source, CONFIG)
-    assert (watch.plans, len(watch.traces)) == ([(6, 0)], 6)
-    assert (outcome.interrupted, outcome.recovery.clean) == ((), True)
-    assert {trace.head.config["group"] for trace in source.traces()} == {3}
-
-
-def test_a_finished_run_is_not_run_again(tmp_path: Path, good: LoadedPolicy) -> None:
-    go(CONFIG, tmp_path / "run", good)
-    before = report(open_run(tmp_path / "run"))
-    watch = Watch()
-    go(CONFIG, tmp_path / "run", good, resume=True, progress=watch)
-    assert (watch.plans, watch.traces) == ([(6, 6)], [])
-    assert report(open_run(tmp_path / "run")) == before
-
-
-@pytest.mark.parametrize("concurrency", [1, 4])
-@pytest.mark.parametrize("stop_after", [1, 3, 5])
-def test_a_run_that_broke_off_goes_on_where_it_was(tmp_path: Path, stop_after: int, concurrency: int) -> None:
-    slow = loaded(tmp_path / "m", CALL, "It is 8.", delay=0.002)
-    with pytest.raises(StoreError, match="says this test"):
-        go(CONFIG, tmp_path / "run", slow, progress=Watch(stop_after), concurrency=concurrency)
-    kept = {trace.id: trace.ending for trace in open_run(tmp_path / "run").traces()}
-    done = {rollout for rollout, ending in kept.items() if ending is not None and ending.kind is not EndingKind.ERROR}
-    assert len(done) >= stop_after
-    broken = {ending.reason for rollout, ending in kept.items() if rollout not in done and ending is not None}
-    assert broken <= {Reason.INTERRUPTED}
-    watch = Watch()
-    go(CONFIG, tmp_path / "run", slow, resume=True, progress=watch, concurrency=concurrency)
-    source = open_run(tmp_path / "run")
-    whole(source, CONFIG)
-    assert {trace.id for trace in watch.traces}.isdisjoint(done)
-    assert {source.get(rollout).ending for rollout in done} == {kept[rollout] for rollout in done}
-
-
-def test_cancelling_keeps_what_is_finished_and_a_resume_makes_up_the_rest(tmp_path: Path) -> None:
-    slow = loaded(tmp_path / "m", CALL, "It is 8.", delay=0.05)
-
-    async def cancel_soon() -> None:
-        task = asyncio.create_task(run(CONFIG, tmp_path / "run", loaded=slow, concurrency=2))
-        await asyncio.sleep(0.18)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(cancel_soon())
-    reasons = {row.reason for row in open_run(tmp_path / "run").summaries()}
-    assert Reason.INTERRUPTED in reasons
-    assert Reason.CANCELLED not in reasons
-    go(CONFIG, tmp_path / "run", slow, resume=True)
-    whole(open_run(tmp_path / "run"), CONFIG)
-
-
-def test_what_a_dead_process_left_in_flight_is_sealed_and_made_again(tmp_path: Path, good: LoadedPolicy) -> None:
-    go(CONFIG, tmp_path / "run", good)
-    copy = tmp_path / "copy"
-    shutil.copytree(tmp_path / "run", copy)
-    for path in [*(copy / "segments").iterdir(), *(copy / "annotations").iterdir()]:
-        path.unlink()
-    source = open_run(tmp_path / "run")
-    left = source.get(source.rollouts()[0])
-    running = Trace(left.head, graph=left.graph, calls=left.calls)
-    with RunWriter.open(copy) as writer:
-        writer.begin(running)
-        writer.turn(running)
-    outcome = go(CONFIG, copy, good, resume=True)
-    assert outcome.interrupted == (left.id,)
-    whole(open_run(copy), CONFIG)
-    sealed = open_run(copy).get(left.id)
-    assert sealed.ending is not None
-    assert (sealed.ending.reason, len(sealed.graph)) == (Reason.INTERRUPTED, len(left.graph))
-
-
-def test_retries_are_attempts_of_their_own_and_do_not_vote(tmp_path: Path) -> None:
-    flaky = loaded(tmp_path / "m", Reason.ENGINE_TIMEOUT)
-    rules = EndingRules({Reason.ENGINE_TIMEOUT: Retry(1)})
-    config = RunConfig(environment="test-double", tasks=1, group=2, rules=rules)
-    go(config, tmp_path / "run", flaky)
-    source = open_run(tmp_path / "run")
-    assert sorted((row.member, row.attempt) for row in source.summaries()) == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    whole(source, config)
-    (group,) = report(source).groups
-    assert (group.scheduled, group.used, group.mean) == (2, 0, None)
-
-
-def test_the_same_seed_gives_the_same_sampling_in_every_run(tmp_path: Path, good: LoadedPolicy) -> None:
-    for name in ("one", "two"):
-        go(CONFIG, tmp_path / name, good)
-    seeds = [
-        sorted(call.sampling.seed or 0 for trace in open_run(tmp_path / name).traces() for call in trace.calls)
-        for name in ("one", "two")
-    ]
-    assert seeds[0] == seeds[1]
-    assert len(set(seeds[0])) == len(seeds[0])
-
-
-def test_a_changed_configuration_is_refused_unless_told(tmp_path: Path, good: LoadedPolicy) -> None:
-    go(CONFIG, tmp_path / "run", good)
-    changed = msgspec.structs.replace(CONFIG, limits=Limits(max_turns=3), tasks=3)
-    with pytest.raises(ConfigError, match=r"(?s)limits.max_turns: 16 -> 3.*tasks: 2 -> 3.*--allow-changed"):
-        go(changed, tmp_path / "run", good, resume=True)
-    go(changed, tmp_path / "run", good, resume=True, allow_changed=True)
-    whole(open_run(tmp_path / "run"), changed)
-    go(changed, tmp_path / "run", good, resume=True)
-
-
-@pytest.mark.parametrize(
-    "change", [{"seed": 1}, {"group": 4}, {"environment": "copy"}, {"options": {"right": "9"}}, {"tasks": 1}]
-)
-def test_what_decides_the_rollouts_of_a_run_never_changes(
-    tmp_path: Path, good: LoadedPolicy, change: dict[str, object]
-) -> None:
-    go(CONFIG, tmp_path / "run", good)
-    with pytest.raises(ConfigError, match="another folder"):
-        go(
-            msgspec.structs.replace(CONFIG, **change),
-            tmp_path / "run",
-            good,
-            resume=True,
-            allow_changed=True,
-        )
-
-
-def test_tasks_that_are_not_the_same_any_more_are_refused(tmp_path: Path, good: LoadedPolicy) -> None:
-    config = RunConfig(environment="test-moving", tasks=1, group=1)
-    go(config, tmp_path / "run", good)
-    with pytest.raises(ConfigError, match="it has changed since"):
-        go(config, tmp_path / "run", good, resume=True)
-
-
-@pytest.mark.parametrize(("options", "says"), [({}, "gives 1 tasks"), ({"twice": True}, "two tasks the id 'same'")])
-def test_an_environment_with_too_few_or_equal_tasks_is_refused(
-    tmp_path: Path, good: LoadedPolicy, options: dict[str, bool], says: str
-) -> None:
-    with pytest.raises(ConfigError, match=says):
-        go(RunConfig(environment="test-short", options=options, tasks=2), tmp_path / "run", good)
+@pytest.mark.parametrize("concurrency", [0, -1])
+def test_nothing_at_once_is_refused(tmp_path: Path, concurrency: int) -> None:
+    with pytest.raises(UsageError, match="at once"):
+        go(tmp_path / "run", concurrency=concurrency)
     assert not (tmp_path / "run").exists()
 
 
-def test_nothing_runs_without_room_for_one_rollout(tmp_path: Path, good: LoadedPolicy) -> None:
-    with pytest.raises(ConfigError, match="at least 1"):
-        go(CONFIG, tmp_path / "run", good, concurrency=0)
+@pytest.mark.parametrize("options", [{"short": 1}, {"twice": True}, {"unknown": 1}])
+def test_wrong_tasks_and_options_are_refused_before_a_folder_is_made(tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        go(tmp_path / "run", config=msgspec.structs.replace(CONFIG, options=options))
+    assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_that_is_taken_is_refused_and_left_alone(tmp_path: Path, good: LoadedPolicy) -> None:
-    go(CONFIG, tmp_path / "run", good)
-    with pytest.raises(ConfigError, match="--resume"):
-        go(CONFIG, tmp_path / "run", good)
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match="is not empty"):
-        go(CONFIG, tmp_path / "other", good)
-    assert [path.name for path in (tmp_path / "other").iterdir()] == ["notes.txt"]
-    with pytest.raises(UsageError, match="is a file"):
-        go(CONFIG, tmp_path / "other" / "notes.txt", good)
+def test_errors_are_retried_and_have_no_vote(tmp_path: Path) -> None:
+    engine = ByMember(broken=2, failure=RolloutFailure(Reason.SANDBOX_LOST, "host"))
+    go(tmp_path / "run", engine, concurrency=1)
+    check_whole(tmp_path / "run")
+    assert len(rows(tmp_path / "run")) == 13
+    assert set(advantages_of(tmp_path / "run").values()) == {0.5, -0.5}
 
 
-def test_two_processes_do_not_write_into_one_run(tmp_path: Path, good: LoadedPolicy) -> None:
-    go(CONFIG, tmp_path / "run", good)
-    with RunWriter.open(tmp_path / "run"), pytest.raises(RunLocked):
-        go(CONFIG, tmp_path / "run", good, resume=True)
+# Resume
 
 
-def test_traces_that_no_run_made_are_not_resumed(tmp_path: Path, good: LoadedPolicy) -> None:
-    RunWriter.create(tmp_path / "run", {"made by": "hand"}).close()
-    with pytest.raises(ConfigError, match="no run of this kind"):
-        go(CONFIG, tmp_path / "run", good, resume=True)
+def stop_after(folder: Path, requests: int, config: RunConfig = CONFIG) -> None:
+    """Cancel a run once so many requests were answered."""
+
+    async def scenario() -> None:
+        engine = ByMember(stuck=requests)
+        task = asyncio.create_task(run(config, folder, loaded=LoadedPolicy(engine, SMOLLM.renderer), concurrency=3))
+        await engine.waiting.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert asyncio.all_tasks() == {asyncio.current_task()}, "something is left running"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("requests", [0, 1, 5, 9, 11])
+def test_a_stopped_run_goes_on_and_comes_to_the_same(tmp_path: Path, requests: int) -> None:
+    go(tmp_path / "calm")
+    stop_after(tmp_path / "run", requests)
+    before = {row.rollout: row for row in rows(tmp_path / "run")}
+    left = [row for row in before.values() if row.reason is Reason.INTERRUPTED]
+    assert len(before) - len(left) == requests
+    watches = Watches()
+    go(tmp_path / "run", resume=True, progress=watches)
+    assert watches.plan == [(12, requests)]
+    assert len(watches.done) == 12 - requests
+    check_whole(tmp_path / "run")
+    after = {row.rollout: row for row in rows(tmp_path / "run")}
+    assert {rollout: after[rollout] for rollout in before} == before, "what was finished stands as it was"
+    assert advantages_of(tmp_path / "run") == advantages_of(tmp_path / "calm")
+
+
+def test_a_finished_run_has_nothing_to_do_and_tells_the_same(tmp_path: Path) -> None:
+    """D13: whatever a run tells of itself is the same before and after."""
+    rules = Limits(max_generation=len(says("wrong").token_ids) - 1)
+    config = msgspec.structs.replace(CONFIG, limits=rules)
+    engine = Engine([cut_short()])
+    go(tmp_path / "run", engine, config)
+    before = rows(tmp_path / "run")
+    assert {row.truncated for row in before} == {True}
+    assert before == [summarise(trace) for trace in RunReader(tmp_path / "run").traces()]
+    told = RunReader(tmp_path / "run").annotations()
+    untouched = ByMember()
+    outcome = go(tmp_path / "run", untouched, config, resume=True)
+    assert untouched.requests == []
+    assert rows(tmp_path / "run") == before
+    assert RunReader(tmp_path / "run").annotations() == told
+    assert outcome.interrupted == ()
+
+
+def cut_short() -> Completion:
+    whole = says("wrong")
+    return dataclasses.replace(
+        whole, token_ids=whole.token_ids[:-1], logprobs=whole.logprobs[:-1], finish=Finish.LENGTH
+    )
+
+
+def test_a_disposition_or_a_closing_that_a_crash_lost_is_made_up_for(tmp_path: Path) -> None:
+    go(tmp_path / "run")
+    expected = advantages_of(tmp_path / "run")
+    (stream,) = (tmp_path / "run" / "annotations").glob("*.ann")
+    data = stream.read_bytes()
+    for size in range(0, len(data), 97):
+        stream.write_bytes(data[:size])
+        untouched = ByMember()
+        go(tmp_path / "run", untouched, resume=True)
+        assert untouched.requests == []
+        assert advantages_of(tmp_path / "run") == expected
+        check_whole(tmp_path / "run")
+
+
+def test_what_was_in_flight_is_interrupted_and_runs_again(tmp_path: Path) -> None:
+    """A writer that was let go of in the middle, as by a kill."""
+    stop_after(tmp_path / "run", 2)
+    reader = RunReader(tmp_path / "run")
+    taken = next(row for row in reader.summaries() if row.reason is Reason.INTERRUPTED)
+    head = reader.get(taken.rollout).head
+    writer = RunWriter.open(tmp_path / "run")
+    again = msgspec.structs.replace(head, rollout=f"{head.rollout}.7", attempt=7)
+    writer.begin(Trace(again))
+    os.close(writer._lock._descriptor)
+    outcome = go(tmp_path / "run", resume=True)
+    assert outcome.interrupted == (again.rollout,)
+    check_whole(tmp_path / "run")
+    last = [row.attempt for row in rows(tmp_path / "run") if (row.group, row.member) == (taken.group, taken.member)]
+    assert sorted(last) == [0, 7, 8], "two attempts are never spliced, and no id is used twice"
+
+
+def test_another_producers_advantages_close_no_group(tmp_path: Path) -> None:
+    stop_after(tmp_path / "run", 2)
+    row = rows(tmp_path / "run")[0]
+    with RunWriter.open(tmp_path / "run") as writer:
+        writer.annotate([Annotation(producer="trainer", name="advantage", rollout=row.rollout, value=0.25)])
+    go(tmp_path / "run", resume=True)
+    assert len([note for note in notes(tmp_path / "run", "advantage") if note.producer == "rewards"]) == len(
+        rows(tmp_path / "run")
+    )
+
+
+# What is refused
+
+
+def test_a_changed_configuration_is_refused_with_the_list_and_nothing_is_touched(tmp_path: Path) -> None:
+    stop_after(tmp_path / "run", 4)
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    changed = msgspec.structs.replace(
+        CONFIG,
+        limits=Limits(max_turns=3),
+        sampling=Sampling(temperature=0.5),
+        rules=EndingRules().override({Reason.MAX_TURNS: Retry(1)}),
+    )
+    with pytest.raises(ConfigError) as refused:
+        go(tmp_path / "run", config=changed, resume=True)
+    for line in (
+        "limits.max_turns: 16 -> 3",
+        "sampling.temperature: 1.0 -> 0.5",
+        "rules.rows.max_turns",
+        "--allow-changed",
+    ):
+        assert line in str(refused.value)
+    assert {path: path.read_bytes() for path in before} == before
+    go(tmp_path / "run", config=changed, resume=True, allow_changed=True)
+    check_whole(tmp_path / "run")
+    assert differences(RunReader(tmp_path / "run").manifest.config["asked"], changed.plain()) == []
+    with pytest.raises(ConfigError):
+        go(tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"options": {"shift": 1}}, {"group": 5}, {"tasks": 2}])
+def test_what_groups_compare_never_changes(tmp_path: Path, change: dict[str, Any]) -> None:
+    stop_after(tmp_path / "run", 4)
+    with pytest.raises(ConfigError):
+        go(tmp_path / "run", config=msgspec.structs.replace(CONFIG, **change), resume=True, allow_changed=True)
+
+
+def test_more_tasks_are_more_groups(tmp_path: Path) -> None:
+    go(tmp_path / "run")
+    before = advantages_of(tmp_path / "run")
+    more = msgspec.structs.replace(CONFIG, tasks=5)
+    go(tmp_path / "run", config=more, resume=True, allow_changed=True)
+    check_whole(tmp_path / "run", more)
+    assert before.items() <= advantages_of(tmp_path / "run").items()
+
+
+def test_an_environment_that_changed_its_tasks_is_refused(tmp_path: Path) -> None:
+    config = msgspec.structs.replace(CONFIG, environment="runner-moody")
+    stop_after(tmp_path / "run", 4, config)
+    Moody.now = 1
+    try:
+        with pytest.raises(ConfigError, match="moody"):
+            go(tmp_path / "run", config=config, resume=True)
+    finally:
+        Moody.now = 0
+    go(tmp_path / "run", config=config, resume=True)
+    check_whole(tmp_path / "run", config)
+
+
+def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="not empty"):
+        go(tmp_path)
+    with pytest.raises(UsageError):
+        go(tmp_path, resume=True)
+    with pytest.raises(UsageError):
+        go(tmp_path / "missing", resume=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_folder_of_traces_that_no_run_made_is_refused(tmp_path: Path) -> None:
+    RunWriter.create(tmp_path / "run", {"imported": True}).close()
+    with pytest.raises(ConfigError):
+        go(tmp_path / "run", resume=True)
+    RunWriter.open(tmp_path / "run").close()
+
+
+def test_a_creation_that_was_killed_in_the_middle_can_be_made_again(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".run.json.tmp").write_text("{")
+    go(tmp_path / "run")
+    check_whole(tmp_path / "run")
+
+
+def test_two_runs_into_one_folder(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        engine = ByMember(stuck=0)
+        first = asyncio.create_task(run(CONFIG, tmp_path / "run", loaded=LoadedPolicy(engine, SMOLLM.renderer)))
+        await engine.waiting.wait()
+        for resume, error in ((False, UsageError), (True, RunLocked)):
+            with pytest.raises(error):
+                await run(CONFIG, tmp_path / "run", loaded=LoadedPolicy(ByMember(), SMOLLM.renderer), resume=resume)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+
+    asyncio.run(scenario())
+    go(tmp_path / "run", resume=True)
+    check_whole(tmp_path / "run")
+
+
+@pytest.mark.parametrize("error", [StoreError("No space left on device"), UsageError("the engine is gone")])
+def test_what_breaks_a_run_is_raised_bare_and_the_run_goes_on_later(tmp_path: Path, error: UsageError) -> None:
+    class Breaks(Watches):
+        def finished(self, trace: Trace) -> None:
+            super().finished(trace)
+            if len(self.done) == 4:
+                raise error
+
+    with pytest.raises(type(error), match=str(error)):
+        go(tmp_path / "run", progress=Breaks(), concurrency=3)
+    assert {row.reason for row in rows(tmp_path / "run")} <= {Reason.FINAL_ANSWER, Reason.INTERRUPTED}
+    go(tmp_path / "run", resume=True)
+    check_whole(tmp_path / "run")
+
+
+def test_an_engine_that_does_not_start_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None:
+    class Dead(ByMember):
+        async def start(self) -> None:
+            raise UsageError("no GPU; use the small model")
+
+    with pytest.raises(UsageError, match="no GPU"):
+        go(tmp_path / "run", Dead())
+    go(tmp_path / "run", resume=True)
+    check_whole(tmp_path / "run")
+
+
+# Killed
+
+
+def test_a_few_kills_lose_nothing() -> None:
+    """Real ones; `tests/slow/run_storm.py` does hundreds."""
+    command = [sys.executable, "-m", "tests.slow.run_storm", "6", "11", "12"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert report["problems"] == []
+    assert report["kills"] == 6
+    assert report["acknowledged_turns"] > 0

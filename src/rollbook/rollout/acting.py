@@ -9,8 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import cast
 
-from rollbook.envs import ForeignError, NotConvertible, ToolOutcome, call_foreign, error_observation, failed, to_text
+from rollbook.envs import (
+    ForeignError,
+    NotConvertible,
+    StepResult,
+    ToolOutcome,
+    call_foreign,
+    error_observation,
+    failed,
+    to_text,
+)
 from rollbook.rollout.state import RolloutState
 from rollbook.rollout.stopwatch import Part
 from rollbook.rollout.turn import observe
@@ -42,15 +52,14 @@ async def answer_reply(state: RolloutState, reply: Message) -> Sequence[Message]
     """Let the environment answer a reply that calls no tool; None from it makes the reply the final answer."""
     with state.watch.span(Part.TOOL):
         try:
-            result = await state.within_deadline(call_foreign(state.env.step(reply), None))
+            result = await state.within_deadline(call_foreign(_step(state, reply), None))
+            shown = to_text(result.observation) if result is not None else None
         except ForeignError as error:
             raise RolloutFailure(Reason.TOOL_SERVER, f"step: {error}") from error
-    if result is None:
+        except NotConvertible as error:
+            raise RolloutFailure(Reason.TOOL_SERVER, f"step returned what has no text: {error}") from error
+    if result is None or shown is None:
         state.stop(Ending(Reason.FINAL_ANSWER))
-    try:
-        shown = to_text(result.observation)
-    except NotConvertible as error:
-        raise RolloutFailure(Reason.TOOL_SERVER, f"step returned what has no text: {error}") from error
     state.reward(result.reward)
     messages = (Message(role=Role.USER, content=shown.text, value_type=shown.value_type, raw=shown.raw),)
     if result.ending is not None:
@@ -60,21 +69,32 @@ async def answer_reply(state: RolloutState, reply: Message) -> Sequence[Message]
     return messages
 
 
+async def _step(state: RolloutState, reply: Message) -> StepResult | None:
+    match cast("object", await state.env.step(reply)):
+        case None | StepResult() as result:
+            return result
+        case other:
+            raise ForeignError(f"returned a {type(other).__name__}; return a StepResult or None")
+
+
 async def _execute(state: RolloutState, calls: Sequence[ToolCall]) -> dict[str, ToolOutcome]:
-    """Run calls side by side; the outcomes by call id, in the order of the calls."""
+    """Run calls side by side; the outcomes by call id, in the order of the calls. A failure that ends the rollout
+    cancels the others."""
     began = state.watch.elapsed
     failures: list[RolloutFailure] = []
     outcomes: dict[str, ToolOutcome] = {}
+    running: list[asyncio.Task[None]] = []
 
     async def run(call: ToolCall) -> None:
         try:
             outcomes[call.id] = await state.tools.invoke(call)
         except RolloutFailure as failure:
             failures.append(failure)
+            for task in running:
+                task.cancel()
 
     async with asyncio.TaskGroup() as group:
-        for call in calls:
-            group.create_task(run(call))
+        running += [group.create_task(run(call)) for call in calls]
     if failures:
         raise failures[0]
     busy = sum(outcome.seconds for outcome in outcomes.values())

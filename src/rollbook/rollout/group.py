@@ -10,7 +10,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from rollbook.envs import Environment
 from rollbook.errors import RecordError
@@ -20,13 +20,14 @@ from rollbook.rollout.loaded import LoadedPolicy, derive_seed
 from rollbook.rollout.rollout import RolloutSettings, head_for, run_rollout
 from rollbook.trace import Fate, MemorySink, Reason, Sink, Task, Trace
 
-__all__ = ["EnvFactory", "GroupPlan", "group", "rollout", "run_member"]
+__all__ = ["EnvFactory", "GroupPlan", "first_cause", "group", "rollout", "run_member"]
 
 EnvFactory = Callable[[], Environment]
 """Makes the environment of one rollout; an `Environment` class is one."""
 
 BACKOFF = 0.2
-"""Seconds before the first retry of a member; doubles with each further one."""
+"""Seconds before the first retry of a member; doubles with each further one, up to `BACKOFF_MOST`."""
+BACKOFF_MOST = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ async def run_member(
         sink.annotate(annotate({trace.id: disposition}))
         if disposition.fate is not Fate.RETRIED:
             return attempts
-        await asyncio.sleep(BACKOFF * 2 ** (len(attempts) - 1 - len(earlier)))
+        await asyncio.sleep(backoff(len(attempts) - len(earlier)))
 
 
 async def rollout(
@@ -84,7 +85,7 @@ async def rollout(
     settings: RolloutSettings | None = None,
     sink: Sink | None = None,
 ) -> Trace:
-    """One agent's attempt at one task; returns its sealed trace. No retries."""
+    """One agent's attempt at one task; returns its sealed trace. No retries. `settings.sampling.seed` decides it."""
     env, settings = make_env(), settings or RolloutSettings()
     head = head_for(env, task, loaded, group=secrets.token_hex(4))
     return await run_rollout(env, head, loaded, settings, seed=settings.sampling.seed or 0, sink=sink)
@@ -107,12 +108,26 @@ async def group(
     settings, sink = settings or RolloutSettings(), MemorySink() if sink is None else sink
     plan = GroupPlan(id=secrets.token_hex(4), task=task, size=size)
     engine = Limiter("engine", concurrency)
-    async with asyncio.TaskGroup() as tasks:
-        members = [
-            tasks.create_task(run_member(make_env, plan, member, loaded, settings, sink=sink, engine=engine))
-            for member in range(size)
-        ]
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            members = [
+                tasks.create_task(run_member(make_env, plan, member, loaded, settings, sink=sink, engine=engine))
+                for member in range(size)
+            ]
+    except ExceptionGroup as failed:
+        raise first_cause(failed) from failed
     return [trace for member in members for trace in member.result()]
+
+
+def first_cause(failed: ExceptionGroup[Exception]) -> Exception:
+    """The first failure of a task group: the others are its consequences."""
+    cause = failed.exceptions[0]
+    return first_cause(cast("ExceptionGroup[Exception]", cause)) if isinstance(cause, ExceptionGroup) else cause
+
+
+def backoff(retries: int) -> float:
+    """Seconds to wait before the `retries`-th retry."""
+    return min(BACKOFF * 2.0 ** min(retries - 1, 16), BACKOFF_MOST)
 
 
 def _reason(trace: Trace) -> Reason:

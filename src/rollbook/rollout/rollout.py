@@ -1,7 +1,8 @@
 """One rollout: one agent's attempt at one task, from the first observation to its ending, recorded.
 
 Order: begin in the sink, set the environment up, let the agent act, fix the ending (first cause wins), score what
-the rules may use, clean up (always, also on cancel), seal. A failing scorer or clean-up never changes the ending.
+the rules may use, clean up (always, also on cancel), seal. A failing scorer or clean-up never changes the ending. A
+cancellation ends the agent and the scorer, and waits for clean-up and seal.
 """
 
 from __future__ import annotations
@@ -9,20 +10,20 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from rollbook.envs import Environment, ForeignError, ToolSet, call_foreign
 from rollbook.envs.convert import plain_json
-from rollbook.errors import RollbookError, StoreError, boundary
+from rollbook.errors import ConfigError, RecordError, RollbookError, StoreError, boundary
 from rollbook.rewards import score_trace
 from rollbook.rollout.limiter import Limiter
 from rollbook.rollout.limits import Budget, Limits
 from rollbook.rollout.loaded import LoadedPolicy
-from rollbook.rollout.session import Agent, Session, chat
+from rollbook.rollout.session import Agent, Session, as_messages, chat
 from rollbook.rollout.state import RolloutState, Stopped
 from rollbook.rollout.stopwatch import Part, Stopwatch
 from rollbook.trace import (
@@ -58,6 +59,10 @@ class RolloutSettings:
     """The ending of a rollout whose task is cancelled. A run that can be resumed gives `interrupted`, for then the
     attempt is made again."""
 
+    def __post_init__(self) -> None:
+        if self.sampling.max_tokens is not None:
+            raise ConfigError("Sampling.max_tokens is set by the limits; use Limits(max_generation=...) instead")
+
 
 async def run_rollout(
     env: Environment,
@@ -85,9 +90,9 @@ async def run_rollout(
     )
     state.sink.begin(trace)
     try:
-        trace.end(await _attempt(state, settings.agent))
+        trace.end(state.close(await _attempt(state, settings.agent)))
     except asyncio.CancelledError:
-        trace.end(Ending(settings.cancelled_as))
+        trace.end(state.close(Ending(settings.cancelled_as)))
         raise
     finally:
         await _finish(state, settings.rules)
@@ -96,48 +101,101 @@ async def run_rollout(
 
 async def _attempt(state: RolloutState, agent: Agent) -> Ending:
     """Set up and let the agent act. What stopped the session first is the ending, whatever the agent made of it."""
-    limits = state.budget.limits
-    wall_cap = Ending(Reason.HARNESS, f"wall cap of {limits.wall} s reached")
+    cap = asyncio.timeout(state.budget.limits.wall)
     try:
-        async with asyncio.timeout(limits.wall) as cap:
-            with state.watch.span(Part.SANDBOX):
-                observation = await _set_up(state)
-            where = "agent loop" if agent is chat else "agent"
-            reason = Reason.INTERNAL if agent is chat else Reason.HARNESS
-            with boundary(where, lambda text: RolloutFailure(reason, text)):
-                await agent(Session(state, observation))
-        # an agent may have swallowed the cancellation
-        ending = wall_cap if cap.expired() else Ending(Reason.FINAL_ANSWER)
-    except Stopped as stopped:
-        ending = stopped.ending
-    except RolloutFailure as failure:
-        ending = failure.ending
+        async with cap:
+            ending = await _act(state, agent)
     except TimeoutError:
-        ending = wall_cap
+        ending = None
+    if ending is None or cap.expired():
+        return Ending(Reason.HARNESS, f"wall cap of {state.budget.limits.wall} s reached")
+    if state.busy:
+        return Ending(Reason.HARNESS, "the agent returned while a step of its own was running")
+    return ending
+
+
+async def _act(state: RolloutState, agent: Agent) -> Ending:
+    try:
+        with state.watch.span(Part.SANDBOX):
+            observation = await _set_up(state)
+        with boundary("agent", _AgentError):
+            await agent(Session(state, observation))
+    except Stopped as stopped:
+        return stopped.ending
+    except RolloutFailure as failure:
+        return failure.ending
     except RollbookError as error:
-        state.trace.note("rollout", "".join(traceback.format_exception(error)))
-        ending = Ending(Reason.INTERNAL, str(error))
-    return state.stopped or ending
+        # What escapes a user's own agent is its fault; a broken record, and what escapes our loop, is ours, and loud.
+        ours = agent is chat or isinstance(error, RecordError)
+        state.trace.note("agent", "".join(traceback.format_exception(error)))
+        return Ending(Reason.INTERNAL if ours else Reason.HARNESS, str(error))
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # Nobody cancelled the rollout: what was awaited had been cancelled by somebody else.
+        return Ending(Reason.INTERNAL if agent is chat else Reason.HARNESS, "the agent cancelled itself")
+    return Ending(Reason.FINAL_ANSWER)
+
+
+class _AgentError(RollbookError):
+    """Something that is no error of ours escaped the agent."""
 
 
 async def _set_up(state: RolloutState) -> Sequence[Message]:
+    async def setup() -> Sequence[Message]:
+        return as_messages(await state.env.setup(state.trace.task))
+
     try:
-        return await call_foreign(state.env.setup(state.trace.task), state.budget.limits.setup_timeout)
+        return await call_foreign(setup(), state.budget.limits.setup_timeout)
     except ForeignError as error:
         raise RolloutFailure(Reason.ENV_SETUP, f"setup: {error}") from error
 
 
 async def _finish(state: RolloutState, rules: EndingRules) -> None:
-    """Score, clean up and seal. Runs whatever happened; the ending is fixed before."""
-    trace, limits = state.trace, state.budget.limits
-    ending = trace.ending
-    if ending is None:
-        ending = Ending(Reason.INTERRUPTED, "the process is stopping")
-        trace.end(ending)
-    if not isinstance(rules.rule(ending.reason), Drop | Retry):
-        with state.watch.span(Part.SCORING):
-            await _keep_final_state(state)
-            await score_trace(state.env, trace, turn_rewards=state.turn_rewards, seconds=limits.score_timeout)
+    """Score, clean up and seal. Runs whatever happened; the ending is fixed before. A cancellation ends the scoring,
+    and waits for the rest."""
+    trace = state.trace
+    if trace.ending is None:
+        trace.end(Ending(Reason.INTERRUPTED, "the process is stopping"))
+    try:
+        await _score(state, rules)
+    except asyncio.CancelledError:
+        trace.note("scoring", "cancelled while it ran")
+        raise
+    finally:
+        await _to_its_end(_close(state))
+
+
+async def _score(state: RolloutState, rules: EndingRules) -> None:
+    trace = state.trace
+    if trace.ending is None or isinstance(rules.rule(trace.ending.reason), Drop | Retry):
+        return
+    with state.watch.span(Part.SCORING):
+        await _keep_final_state(state)
+        seconds = state.budget.limits.score_timeout
+        await score_trace(state.env, trace, turn_rewards=state.turn_rewards, seconds=seconds)
+
+
+async def _keep_final_state(state: RolloutState) -> None:
+    async def final_state() -> FinalState | None:
+        match cast("object", await state.env.final_state()):
+            case None:
+                return None
+            case FinalState() as final:
+                fields = {"text": final.text, "data": plain_json(final.data, "data"), "files": final.files}
+                return msgspec.convert(fields, FinalState)  # as it is read back
+            case other:
+                raise ForeignError(f"returned a {type(other).__name__}; return a FinalState or None")
+
+    try:
+        state.trace.update(final_state=await call_foreign(final_state(), state.budget.limits.score_timeout))
+    except RollbookError as error:
+        state.trace.note("final_state", str(error))
+
+
+async def _close(state: RolloutState) -> None:
+    trace = state.trace
     with state.watch.span(Part.CLEANUP):
         await _clean_up(state)
     trace.update(times=state.watch.split(), finished=time.time())
@@ -150,27 +208,26 @@ async def _finish(state: RolloutState, rules: EndingRules) -> None:
 
 
 async def _clean_up(state: RolloutState) -> None:
+    async def cleanup() -> None:
+        await state.env.cleanup()
+
     try:
-        await call_foreign(state.env.cleanup(), state.budget.limits.cleanup_timeout)
+        await call_foreign(cleanup(), state.budget.limits.cleanup_timeout)
     except RollbookError as error:
         state.trace.note("cleanup", str(error))
 
 
-async def _keep_final_state(state: RolloutState) -> None:
-    try:
-        final = await call_foreign(state.env.final_state(), state.budget.limits.score_timeout)
-        with boundary("final state", ForeignError):
-            state.trace.update(final_state=_plain(final))
-    except RollbookError as error:
-        state.trace.note("final_state", str(error))
-
-
-def _plain(final: FinalState | None) -> FinalState | None:
-    """A final state as it is read back; what cannot be stored is refused here, for it must not cost the record."""
-    if final is None:
-        return None
-    fields = {"text": final.text, "data": plain_json(final.data, "data"), "files": final.files}
-    return msgspec.convert(fields, FinalState)
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await `work` to its end; a cancellation that comes meanwhile is passed on afterwards."""
+    task, cancelled = asyncio.create_task(work), None
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    task.result()
+    if cancelled is not None:
+        raise cancelled
 
 
 def head_for(

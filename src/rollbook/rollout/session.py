@@ -4,13 +4,15 @@ decides the order."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import cast
 
+from rollbook.envs import ForeignError
 from rollbook.rollout.acting import answer_calls, answer_reply
 from rollbook.rollout.state import RolloutState
 from rollbook.rollout.turn import take_turn
-from rollbook.trace import Message, ParseStatus, Task
+from rollbook.trace import Message, ParseStatus, Reason, RolloutFailure, Task
 
-__all__ = ["Agent", "Session", "chat"]
+__all__ = ["Agent", "Session", "as_messages", "chat"]
 
 
 class Session:
@@ -28,16 +30,35 @@ class Session:
         return self._state.trace.task
 
     async def reply(self, observation: Sequence[Message]) -> Message:
-        """Show the policy an observation and get its reply."""
+        """Show the policy an observation, at least one message, and get its reply."""
         with self._state.step():
-            return await take_turn(self._state, observation)
+            try:
+                shown = as_messages(observation)
+            except ForeignError as error:
+                raise RolloutFailure(Reason.HARNESS, f"the agent showed what is no observation: {error}") from error
+            return await take_turn(self._state, shown)
 
     async def answer(self, reply: Message) -> Sequence[Message]:
-        """Act on a reply: execute its tool calls, or let the environment answer it. Returns the next observation."""
-        with self._state.step():
+        """Act on the last reply, once: execute its tool calls, or let the environment answer it. Returns the next
+        observation."""
+        state = self._state
+        with state.step():
+            if state.unanswered is None or reply != state.unanswered:
+                raise RolloutFailure(Reason.HARNESS, "the agent answered what is not the last reply, or answered twice")
+            state.unanswered = None
             if any(call.status is not ParseStatus.INSIDE_REASONING for call in reply.tool_calls):
-                return await answer_calls(self._state, reply)
-            return await answer_reply(self._state, reply)
+                return await answer_calls(state, reply)
+            return await answer_reply(state, reply)
+
+
+def as_messages(shown: object) -> Sequence[Message]:
+    """What foreign code shows the policy, looked at before it is rendered. Raises `ForeignError`."""
+    if not isinstance(shown, list | tuple):
+        raise ForeignError(f"a {type(shown).__name__} instead of a list of messages")
+    messages = [each for each in cast("Sequence[object]", shown) if isinstance(each, Message)]
+    if not messages or len(messages) < len(cast("Sequence[object]", shown)):
+        raise ForeignError("an observation is a list of at least one Message, and of nothing else")
+    return messages
 
 
 Agent = Callable[[Session], Awaitable[None]]

@@ -1,25 +1,27 @@
 """The state of one running rollout, and the ways in which it stops.
 
 The first ending sticks: once a step was stopped or failed, every later one raises the same ending, and the rollout
-ends with it, whatever the agent did with the first. Own time is charged for decoding and tools, never for waiting
-on a limiter.
+ends with it, whatever the agent did with the first. What breaks inside a step is a fault of ours (`internal`, with
+its traceback in the record); what breaks in an agent outside of one is not. Own time is charged for decoding and
+tools, never for waiting on a limiter.
 """
 
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Awaitable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NoReturn, TypeVar
 
 from rollbook.envs import Environment, ToolSet
-from rollbook.errors import RollbookError, StoreError
+from rollbook.errors import RollbookError, StoreError, boundary
 from rollbook.rollout.limiter import Limiter
 from rollbook.rollout.limits import Budget
 from rollbook.rollout.loaded import LoadedPolicy
 from rollbook.rollout.stopwatch import Stopwatch
-from rollbook.trace import ROOT, Ending, RolloutFailure, Sampling, Sink, Trace, TurnReward
+from rollbook.trace import ROOT, Ending, Message, Reason, RolloutFailure, Sampling, Sink, Trace, TurnReward
 
 __all__ = ["RolloutState", "Stopped"]
 
@@ -32,6 +34,10 @@ class Stopped(RollbookError):
     def __init__(self, ending: Ending) -> None:
         super().__init__(str(ending))
         self.ending = ending
+
+
+class _Internal(RollbookError):
+    """Something that is no error of ours escaped a step."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,13 +56,22 @@ class RolloutState:
     watch: Stopwatch
     leaf: int = ROOT
     """The last node of the conversation."""
+    unanswered: Message | None = None
+    """The last reply, until it was acted on."""
     turn_rewards: list[TurnReward] = field(default_factory=list[TurnReward])
     stopped: Ending | None = None
+    busy: bool = False
+    """True while a step runs."""
 
     def stop(self, ending: Ending) -> NoReturn:
         """End the rollout here."""
         self.stopped = self.stopped or ending
         raise Stopped(self.stopped)
+
+    def close(self, ending: Ending) -> Ending:
+        """Take no further step. Returns the rollout's ending: what stopped it first, else `ending`."""
+        self.stopped = self.stopped or ending
+        return self.stopped
 
     @contextmanager
     def step(self) -> Generator[None]:
@@ -64,10 +79,26 @@ class RolloutState:
         if self.stopped is not None:
             raise Stopped(self.stopped)
         try:
-            yield
+            if self.busy:
+                raise RolloutFailure(Reason.HARNESS, "a step was asked for while another one runs; take one at a time")
+            self.busy = True
+            try:
+                with boundary("rollout", _Internal):
+                    yield
+            finally:
+                self.busy = False
+        except Stopped:
+            raise
         except RolloutFailure as failure:
             self.stopped = self.stopped or failure.ending
             raise
+        except RollbookError as error:
+            self.stop(self.internal(error))
+
+    def internal(self, error: RollbookError) -> Ending:
+        """The ending for a fault of ours; its traceback goes into the record."""
+        self.trace.note("rollout", "".join(traceback.format_exception(error)))
+        return Ending(Reason.INTERNAL, str(error))
 
     def reward(self, value: float | None) -> None:
         """Bind a step reward to the turn that caused it."""
@@ -83,16 +114,20 @@ class RolloutState:
             self.trace.note("store", str(error))
 
     async def within_deadline(self, work: Awaitable[_Result]) -> _Result:
-        """Await `work`, but no longer than the rollout's own time lasts; its time is charged."""
+        """Await `work`, but no longer than the rollout's own time lasts; its time is charged. What comes after the
+        deadline does not count, be it a result or a failure."""
         left = self.budget.seconds_left
         began = self.watch.elapsed
         timeout = asyncio.timeout(None if left == float("inf") else max(left, 0.0))
         try:
             async with timeout:
-                return await work
-        except TimeoutError:
+                result = await work
+        except (TimeoutError, RollbookError):
             if not timeout.expired():
                 raise
             self.stop(self.budget.out_of_time(self.watch.elapsed - began))
         finally:
             self.budget.seconds += self.watch.elapsed - began
+        if timeout.expired():
+            self.stop(self.budget.out_of_time())
+        return result

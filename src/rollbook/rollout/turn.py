@@ -2,22 +2,25 @@
 
 Order: observations are recorded before any limit is looked at, so the last one is never lost; a request goes out
 only where turns, time, tokens and context allow it; the reply is in the trace, and durable, before anything acts on
-it. A reply that a limit cut, or that the engine aborted, is recorded and executes nothing.
+it. A reply that a limit cut, or that the engine aborted, is recorded and executes nothing. A reply that breaks the
+token contract is an error: its call is recorded, of its tokens nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
+from rollbook.errors import RecordError, RollbookError
 from rollbook.policy.protocol import Completion, TokenIds, check_completion
 from rollbook.render.protocol import RenderedMessage, Rendering, Turn
 from rollbook.rollout.limits import Allowance
 from rollbook.rollout.loaded import derive_seed
-from rollbook.rollout.state import RolloutState, Stopped
+from rollbook.rollout.state import RolloutState
 from rollbook.rollout.stopwatch import Part
 from rollbook.trace import (
     ROOT,
@@ -38,14 +41,21 @@ __all__ = ["observe", "take_turn"]
 
 
 @dataclass(frozen=True, slots=True)
+class _Request:
+    """One request as it was sent."""
+
+    sampling: Sampling
+    started: float
+    """Seconds since the rollout began."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Reply:
     """A reply with its request and times."""
 
     completion: Completion
     finish: Finish
-    sampling: Sampling
-    started: float
-    """Seconds since the rollout began."""
+    request: _Request
     wall: float
 
 
@@ -57,19 +67,24 @@ async def take_turn(state: RolloutState, observation: Sequence[Message]) -> Mess
     allowance = state.budget.allowance(len(prompt), state.loaded.policy.info.context_length)
     if isinstance(allowance, Ending):
         state.stop(allowance)
-    reply = await _sample(state, prompt, allowance)
+    with state.watch.span(Part.LIMITER):
+        async with state.engine.slot():
+            with state.watch.span(Part.CPU):
+                reply = await _sample(state, prompt, allowance)
     with state.watch.span(Part.CPU):
         message = _commit(state, reply, rendering)
     if reply.finish is Finish.LENGTH:
         state.stop(Ending(allowance.reason, f"{len(reply.completion.token_ids)} tokens in one generation"))
     if reply.finish is Finish.ABORT:
         raise RolloutFailure(Reason.ENGINE_UNREACHABLE, f"the engine aborted: {reply.completion.engine_finish}")
+    state.unanswered = message
     return message
 
 
 def observe(state: RolloutState, observation: Sequence[Message]) -> Rendering:
     """Render and record messages that the policy did not write."""
     graph, renderer, specs = state.trace.graph, state.loaded.renderer, state.tools.specs
+    state.unanswered = None
     with state.watch.span(Part.CPU):
         if state.leaf == ROOT:
             rendering = renderer.open(observation, specs)
@@ -95,57 +110,74 @@ def _origin(rendered: RenderedMessage) -> Origin:
 
 
 async def _sample(state: RolloutState, prompt: TokenIds, allowance: Allowance) -> _Reply:
-    """One request. A failed one is recorded as a call without a node."""
-    calls = len(state.trace.calls)
-    sampling = msgspec.structs.replace(
-        state.sampling, max_tokens=allowance.tokens, seed=derive_seed(state.sampling.seed or 0, calls)
-    )
-    with state.watch.span(Part.LIMITER):
-        async with state.engine.slot():
-            started = state.watch.elapsed
-            try:
-                with state.watch.span(Part.ENGINE):
-                    request = state.loaded.policy.sample(prompt, sampling, session=state.trace.id)
-                    completion = await state.within_deadline(request)
-                check_completion(completion, prompt, sampling)
-                finish = _finish(state, completion, allowance)
-            except (RolloutFailure, Stopped) as error:
-                wall = state.watch.elapsed - started
-                state.trace.add_call(
-                    Call(
-                        after=state.leaf,
-                        sampling=sampling,
-                        finish=Finish.ERROR,
-                        error=str(error),
-                        started=started,
-                        wall=wall,
-                    )
-                )
-                raise
-            wall = state.watch.elapsed - started
+    """One request. One that failed, or that a deadline or a cancellation cut off, is recorded as a call without a
+    node."""
+    seed = derive_seed(state.sampling.seed or 0, len(state.trace.calls))
+    sampling = msgspec.structs.replace(state.sampling, max_tokens=allowance.tokens, seed=seed)
+    request = _Request(sampling, state.watch.elapsed)
+    try:
+        with state.watch.span(Part.ENGINE):
+            completion = await state.within_deadline(
+                state.loaded.policy.sample(prompt, sampling, session=state.trace.id)
+            )
+        wall = state.watch.elapsed - request.started
+        # The engine's own queue is no time of the rollout's; it cannot have been longer than the call.
+        state.budget.seconds -= min(max(completion.queue or 0.0, 0.0), wall)
+        check_completion(completion, prompt, sampling)
+        finish = _finish(state, completion, allowance)
+    except RollbookError as error:
+        _record_failure(state, request, str(error))
+        raise
+    except asyncio.CancelledError:
+        _record_failure(state, request, "cancelled while it ran")
+        raise
     state.watch.add_engine(queue=completion.queue, prefill=completion.prefill, decode=completion.decode)
-    state.budget.seconds -= completion.queue or 0.0
-    return _Reply(completion, finish, sampling, started, wall)
+    return _Reply(completion, finish, request, wall)
+
+
+def _record_failure(state: RolloutState, request: _Request, error: str) -> None:
+    state.trace.add_call(
+        Call(
+            after=state.leaf,
+            sampling=request.sampling,
+            finish=Finish.ERROR,
+            error=error,
+            started=request.started,
+            wall=state.watch.elapsed - request.started,
+        )
+    )
 
 
 def _finish(state: RolloutState, completion: Completion, allowance: Allowance) -> Finish:
-    """Why the generation stopped, by its tokens: an engine's word alone is not believed."""
-    matched = completion.finish is Finish.STOP_STRING and bool(state.sampling.stop)
-    if matched or completion.finish not in (Finish.STOP, Finish.STOP_STRING):
-        return completion.finish
-    ids = completion.token_ids
-    if int(ids[-1]) in state.loaded.renderer.info.stop_ids.union(state.sampling.stop_token_ids):
-        return Finish.STOP
-    if len(ids) >= allowance.tokens:
-        return Finish.LENGTH
-    raise RolloutFailure(
-        Reason.ENGINE_CONTRACT, f"finish '{completion.engine_finish}' without an end-of-turn token (last id {ids[-1]})"
-    )
+    """Why the generation stopped, by its tokens: an engine's word alone is not believed.
+
+    Raises `RolloutFailure` (`engine_contract`) where the tokens do not bear it out.
+    """
+    ids, info = completion.token_ids, state.loaded.renderer.info
+    if len(ids) and int(ids.max()) >= info.vocab_size:
+        raise RolloutFailure(Reason.ENGINE_CONTRACT, f"id {ids.max()} is not in the vocabulary of {info.vocab_size}")
+    match completion.finish:
+        case Finish.ABORT:
+            return Finish.ABORT
+        case Finish.ERROR:
+            raise RolloutFailure(Reason.ENGINE_CONTRACT, f"an error came as a reply: {completion.engine_finish}")
+        case _ if int(ids[-1]) in info.stop_ids.union(state.sampling.stop_token_ids):
+            return Finish.STOP
+        case Finish.STOP_STRING if state.sampling.stop:
+            return Finish.STOP_STRING
+        case _ if len(ids) >= allowance.tokens:
+            return Finish.LENGTH
+        case finish:
+            raise RolloutFailure(
+                Reason.ENGINE_CONTRACT,
+                f"finish '{completion.engine_finish}' ({finish}) behind {len(ids)} of {allowance.tokens} tokens, the "
+                f"last id {ids[-1]} ends no turn",
+            )
 
 
 def _commit(state: RolloutState, reply: _Reply, rendering: Rendering) -> Message:
-    """Enter one reply into the trace and make it durable."""
-    completion, scaffold = reply.completion, rendering.prompt_ids
+    """Enter one reply into the trace and make it durable; nothing of one that breaks the record's rules."""
+    completion, trace = reply.completion, state.trace
     ids = completion.token_ids
     parsed = state.loaded.renderer.parse(
         ids,
@@ -154,37 +186,51 @@ def _commit(state: RolloutState, reply: _Reply, rendering: Rendering) -> Message
         cut=reply.finish in (Finish.LENGTH, Finish.ABORT),
         call_prefix=f"call_{state.budget.turns}_",
     )
-    call = Call(
-        node=len(state.trace.graph) if len(ids) else None,
-        after=state.leaf,
-        sampling=reply.sampling,
+    after, node = state.leaf, None
+    if len(ids):
+        try:
+            state.leaf = node = _add_node(state, parsed.message, completion, rendering.prompt_ids)
+        except RecordError as error:
+            _record_failure(state, reply.request, str(error))
+            raise RolloutFailure(Reason.ENGINE_CONTRACT, str(error)) from error
+    trace.add_call(_call(reply, node, after))
+    state.budget.turns += 1
+    state.budget.tokens += len(ids)
+    state.store()
+    return parsed.message
+
+
+def _add_node(state: RolloutState, message: Message, completion: Completion, scaffold: TokenIds) -> int:
+    ids = completion.token_ids
+    return state.trace.graph.add(
+        message,
+        parent=state.leaf,
+        origin=Origin.POLICY,
+        token_ids=np.concatenate((scaffold, ids)),
+        runs=make_runs((RunKind.SCAFFOLD, len(scaffold)), (RunKind.SAMPLED, len(ids))),
+        logprobs=completion.logprobs,
+        rescored=completion.rescored,
+        versions=make_runs(*completion.versions),
+        segments=make_runs((len(state.trace.calls), len(ids))),
+    )
+
+
+def _call(reply: _Reply, node: int | None, after: int) -> Call:
+    completion, request = reply.completion, reply.request
+    return Call(
+        node=node,
+        after=after,
+        sampling=request.sampling,
         logprob_kind=completion.logprob_kind,
         finish=reply.finish,
         engine_finish=completion.engine_finish,
         prompt_tokens=completion.prompt_tokens,
-        completion_tokens=len(ids),
+        completion_tokens=len(completion.token_ids),
         cached_tokens=completion.cached_tokens,
         tries=completion.tries,
-        started=reply.started,
+        started=request.started,
         wall=reply.wall,
         queue=completion.queue,
         prefill=completion.prefill,
         decode=completion.decode,
     )
-    index = state.trace.add_call(call)
-    if len(ids):
-        state.leaf = state.trace.graph.add(
-            parsed.message,
-            parent=state.leaf,
-            origin=Origin.POLICY,
-            token_ids=np.concatenate((scaffold, ids)),
-            runs=make_runs((RunKind.SCAFFOLD, len(scaffold)), (RunKind.SAMPLED, len(ids))),
-            logprobs=completion.logprobs,
-            rescored=completion.rescored,
-            versions=make_runs(*completion.versions),
-            segments=make_runs((index, len(ids))),
-        )
-    state.budget.turns += 1
-    state.budget.tokens += len(ids)
-    state.store()
-    return parsed.message

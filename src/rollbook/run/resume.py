@@ -21,6 +21,8 @@ __all__ = ["FIXED", "asked", "check_folder", "open_folder"]
 
 FIXED = ("environment", "options", "seed", "group")
 """What no resume can change."""
+HALF_MADE = ".run.json.tmp"
+"""What a process leaves that was killed while it made the folder."""
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -48,7 +50,7 @@ def check_folder(config: RunConfig, folder: Path, *, resume: bool, allow_changed
         _check_same(config, asked(read_manifest(folder), folder), folder, allow_changed)
     elif (folder / "run.json").exists():
         raise ConfigError(f"{folder} holds a run already; go on with it (--resume), or choose another folder (--out)")
-    elif folder.is_dir() and any(folder.iterdir()):
+    elif folder.is_dir() and any(entry.name != HALF_MADE for entry in folder.iterdir()):
         raise ConfigError(f"{folder} is not empty and no run; choose a new folder (--out)")
     elif folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; choose a new folder (--out)")

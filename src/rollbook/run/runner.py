@@ -13,13 +13,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
 import msgspec
 
 from rollbook.errors import ConfigError
 from rollbook.rewards import advantages, annotate, decide
+from rollbook.rewards.dispositions import PRODUCER
 from rollbook.rollout import EnvFactory, GroupPlan, Limiter, LoadedPolicy, RolloutSettings, run_member
+from rollbook.rollout.group import first_cause
 from rollbook.run.config import RunConfig
 from rollbook.run.policies import load_policy
 from rollbook.run.resume import check_folder, open_folder
@@ -132,7 +134,7 @@ class _Work:
     def _read(self) -> list[GroupPlan]:
         """Take in what the run holds already; returns the plans of the groups that are not closed."""
         reader = RunReader(self._writer.folder)
-        delivered = facts.advantages(reader.annotations())
+        delivered = facts.advantages(note for note in reader.annotations() if note.producer == PRODUCER)
         rows = sorted(reader.summaries(), key=lambda row: row.attempt)
         closed = {row.group for row in rows if row.rollout in delivered}
         planned = {plan.id: plan.task.id for plan in self._plans}
@@ -163,7 +165,7 @@ class _Work:
                 for _ in range(min(concurrency, len(left))):
                     tasks.create_task(self._serve(queue, make_env, loaded, engine))
         except ExceptionGroup as group:
-            raise _first(group) from group
+            raise first_cause(group) from group
 
     async def _serve(
         self, queue: Iterator[tuple[GroupPlan, int]], make_env: EnvFactory, loaded: LoadedPolicy, engine: Limiter
@@ -184,14 +186,17 @@ class _Work:
             self._member_done(plan)
 
     def _is_done(self, plan: GroupPlan, member: int) -> bool:
-        """True where the member's last attempt counts. Its disposition is kept again, for a crash may have lost it."""
+        """True where the member's last attempt counts. Dispositions are kept again, for a crash may have lost them."""
         attempts = self._attempts[plan.id][member]
         if not attempts:
             return False
-        earlier = [trace.ending.reason for trace in attempts[:-1] if trace.ending is not None]
-        disposition = decide(attempts[-1], self._settings.rules, earlier=earlier)
-        self._writer.annotate(annotate({attempts[-1].id: disposition}))
-        if disposition.fate is Fate.RETRIED:
+        reasons = [trace.ending.reason for trace in attempts if trace.ending is not None]
+        decided = {
+            trace.id: decide(trace, self._settings.rules, earlier=reasons[:place])
+            for place, trace in enumerate(attempts)
+        }
+        self._writer.annotate(annotate(decided))
+        if decided[attempts[-1].id].fate is Fate.RETRIED:
             return False
         self._member_done(plan)
         return True
@@ -203,9 +208,3 @@ class _Work:
             traces = [trace for attempts in self._attempts.pop(plan.id).values() for trace in attempts]
             found = advantages(traces, self._settings.rules, spread=self._spread, scheduled=plan.size)
             self._writer.annotate(found.annotations())
-
-
-def _first(group: ExceptionGroup[Exception]) -> Exception:
-    """The first cause of a task group's failure: the others are its consequences."""
-    cause = group.exceptions[0]
-    return _first(cast("ExceptionGroup[Exception]", cause)) if isinstance(cause, ExceptionGroup) else cause

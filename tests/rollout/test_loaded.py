@@ -1,0 +1,56 @@
+"""Seeds follow from their parts alone, and a loaded policy names what it is."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollbook.rollout import LoadedPolicy, derive_seed
+from tests.rollout.made import SMOLLM, Engine, says
+
+parts = st.lists(st.integers() | st.text(max_size=8), max_size=4).map(tuple)
+
+
+@given(parts, parts)
+def test_a_seed_follows_from_its_parts_alone(one: tuple[int | str, ...], other: tuple[int | str, ...]) -> None:
+    assert derive_seed(*one) == derive_seed(*one)
+    assert 0 <= derive_seed(*one) < 2**31
+    if "\x1f".join(map(str, one)) != "\x1f".join(map(str, other)):
+        assert derive_seed(*one) != derive_seed(*other)
+
+
+def test_a_seed_is_the_same_on_every_machine() -> None:
+    assert [derive_seed(0), derive_seed(0, "task", 1, 0), derive_seed("\ud800")] == [SEED_0, SEED_TASK, SEED_ODD]
+
+
+SEED_0, SEED_TASK, SEED_ODD = 613549620, 1682503958, 1733810744
+
+
+def test_a_policy_is_recorded_with_tokenizer_template_and_tool_prompt() -> None:
+    record = LoadedPolicy(Engine([says("x")]), SMOLLM.renderer, trainable=False).record()
+    info = SMOLLM.renderer.info
+    assert (record.name, record.engine, record.trainable) == ("told", "told", False)
+    assert (record.tokenizer_hash, record.template_hash) == (info.tokenizer_hash, info.template_hash)
+    assert record.tool_prompt == info.tool_prompt is not None
+
+
+def test_entering_starts_the_engine_and_leaving_frees_it() -> None:
+    class Counts(Engine):
+        log = ""
+
+        async def start(self) -> None:
+            self.log += "start "
+
+        async def close(self) -> None:
+            self.log += "close"
+
+    async def scenario() -> str:
+        engine = Counts([says("x")])
+        async with LoadedPolicy(engine, SMOLLM.renderer) as loaded:
+            assert loaded.policy is engine
+            assert engine.log == "start "
+        return engine.log
+
+    assert asyncio.run(scenario()) == "start close"
