@@ -54,8 +54,10 @@ async def answer_reply(state: RolloutState, reply: Message) -> Sequence[Message]
         try:
             result = await state.within_deadline(call_foreign(_step(state, reply), None))
             shown = to_text("" if result is None else result.observation)
-        except (ForeignError, NotConvertible) as error:
+        except ForeignError as error:
             raise RolloutFailure(Reason.TOOL_SERVER, f"step: {error}") from error
+        except NotConvertible as error:
+            raise RolloutFailure(Reason.TOOL_SERVER, f"step returned what has no text: {error}") from error
     if result is None:
         state.stop(Ending(Reason.FINAL_ANSWER))
     state.reward(result.reward)
