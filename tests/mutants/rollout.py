@@ -201,17 +201,10 @@ MUTANTS = [
         "rollout.py::test_a_full_disk_in_a_turn_is_noted_and_the_rollout_goes_on",
     ),
     mutant(
-        "a cancellation cuts clean-up and seal",
+        "a cancellation cuts scorer, clean-up and seal",
         "rollout",
-        "await _to_its_end(_close(state))",
-        "await _close(state)",
-        CANCELLED,
-    ),
-    mutant(
-        "a cancellation skips clean-up and seal",
-        "rollout",
-        "    finally:\n        await _to_its_end(_close(state))",
-        "    await _to_its_end(_close(state))",
+        "await _to_its_end(_finish(state, settings.rules))",
+        "await _finish(state, settings.rules)",
         CANCELLED,
     ),
     mutant(
