@@ -17,6 +17,7 @@ import aiohttp
 import numpy as np
 
 from bench.client import instant_server, post_many
+from bench.clock import least
 from bench.corpus import Corpus
 from bench.effort import Effort
 from bench.rows import Of, Peer, Row, Target
@@ -161,4 +162,13 @@ def measure_turns(renderer: ChatRenderer, corpus: Corpus, folder: Path, effort: 
         target=Target(limit=1.3, of=Of.RATIO),
         peer=Peer("turn 4", cost[4]),
     )
-    return [*rows, flat]
+    return [*rows, flat, _tokenizer(renderer, corpus, effort)]
+
+
+def _tokenizer(renderer: ChatRenderer, corpus: Corpus, effort: Effort) -> Row:
+    """What the tokenizer itself takes of each turn: encoding one result."""
+    rng = np.random.default_rng(2)
+    texts = [corpus.cut(rng, OBSERVED)[1] for _ in range(DIFFERENT)]
+    (spent,) = least(effort.repeats, lambda: list(map(renderer.encode, texts)))
+    how = f"minimum of {effort.repeats} passes over {DIFFERENT} results"
+    return Row(name=f"the tokenizer alone, {OBSERVED} tokens", value=1e3 * spent / DIFFERENT, unit="ms", how=how)

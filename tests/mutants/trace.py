@@ -257,8 +257,8 @@ SAMPLES = [
     ),
     sample(
         "lost once",
-        "branch.nodes[free[branch.nodes]]",
-        "branch.nodes",
+        "self.sampled_counts[branch.nodes[free[branch.nodes]]]",
+        "self.sampled_counts[branch.nodes]",
         "test_the_earliest_surviving_branch_owns_a_shared_turn",
     ),
     sample(
@@ -285,7 +285,7 @@ SAMPLES = [
         " if False",
         "test_a_turn_reward_goes_only_with_its_owner_and_is_reported_when_nobody_trains_it",
     ),
-    sample("calls are known", "bool((given > 0).all()) and ", "", "test_logprobs_without_a_known_call_never_fit"),
+    sample("calls are known", "all_given and ", "", "test_logprobs_without_a_known_call_never_fit"),
     sample(
         "raw fits only untransformed",
         "return not call.sampling.changes_distribution",

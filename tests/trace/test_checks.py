@@ -22,7 +22,7 @@ ODD = [-(2**31), -2, -1, 0, 1, 2, 3, 4, 7, 2**31 - 1]
 def parts(graph: MessageGraph) -> tuple[list[NodeText], np.ndarray[Any, Any], Columns]:
     """A graph in the form that `load` takes, as copies."""
     columns = {name: graph.column(kind).view.copy() for name, kind in COLUMN_KINDS.items()}
-    return [graph.text(node) for node in range(len(graph))], graph.counts(), columns
+    return graph.texts(), graph.counts(), columns
 
 
 def added(texts: list[NodeText], counts: np.ndarray[Any, Any], columns: Columns) -> MessageGraph:

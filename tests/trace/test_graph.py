@@ -149,6 +149,7 @@ def test_marks() -> None:
             graph.mark(stray, Mark.DEMOTED)
     assert graph.marks == {turn: Mark.DEMOTED}
     assert graph.text(turn).mark is Mark.DEMOTED
+    assert graph.texts(turn) == [graph.text(node) for node in range(turn, len(graph))]
 
 
 @given(traces())

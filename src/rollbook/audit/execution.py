@@ -13,7 +13,7 @@ from collections import Counter
 
 from rollbook.audit.measure import Findings, Measure
 from rollbook.trace.call import Finish
-from rollbook.trace.message import Fault, Message, ParseStatus, Role, ToolCall
+from rollbook.trace.message import Fault, Message, Origin, ParseStatus, Role, ToolCall
 from rollbook.trace.node import ROOT, Mark
 from rollbook.trace.trace import Trace
 
@@ -32,7 +32,7 @@ class ExecutedAfterFault:
 
     def see(self, trace: Trace) -> None:
         for node, message in enumerate(trace.graph.messages):
-            if message.role is Role.TOOL:
+            if message.role is Role.TOOL and trace.graph.origin(node) is not Origin.SYNTHETIC:
                 self.results += 1
                 self._result(trace, node, message)
 

@@ -43,6 +43,8 @@ MAX_RESCORED = 64
 """Tokens of one reply that may be scored by a second request."""
 PIECE = 64
 """Tokens asked for at once; what a cancelled generation may still cost."""
+WEIGHTS_VERSION = 0
+"""The policy version of all its tokens: the weights never change while the engine runs."""
 DRAIN_POLL = 0.02
 """Seconds between two looks at whether the server is idle."""
 PROBE_TIMEOUT = 600.0
@@ -159,6 +161,7 @@ class LocalPolicy:
             logprob_kind=LogprobKind.RAW,
             finish=finish_of(final.stop_type, generation.tokens[-1], self._config.stop_ids),
             engine_finish=final.stop_type,
+            versions=((WEIGHTS_VERSION, len(generation.tokens)),),
             prompt_tokens=first.timings.cache_n + first.timings.prompt_n,
             cached_tokens=first.timings.cache_n,
             queue=queue,

@@ -53,12 +53,12 @@ async def answer_reply(state: RolloutState, reply: Message) -> Sequence[Message]
     with state.watch.span(Part.TOOL):
         try:
             result = await state.within_deadline(call_foreign(_step(state, reply), None))
-            shown = to_text("" if result is None else result.observation)
+            shown = to_text(result.observation) if result is not None else None
         except ForeignError as error:
             raise RolloutFailure(Reason.TOOL_SERVER, f"step: {error}") from error
         except NotConvertible as error:
             raise RolloutFailure(Reason.TOOL_SERVER, f"step returned what has no text: {error}") from error
-    if result is None:
+    if result is None or shown is None:
         state.stop(Ending(Reason.FINAL_ANSWER))
     state.reward(result.reward)
     messages = (Message(role=Role.USER, content=shown.text, value_type=shown.value_type, raw=shown.raw),)

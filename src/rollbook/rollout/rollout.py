@@ -19,7 +19,7 @@ import msgspec
 
 from rollbook.envs import Environment, ForeignError, ToolSet, call_foreign
 from rollbook.envs.convert import plain_json
-from rollbook.errors import ConfigError, RollbookError, StoreError, boundary
+from rollbook.errors import ConfigError, RecordError, RollbookError, StoreError, boundary
 from rollbook.rewards import score_trace
 from rollbook.rollout.limiter import Limiter
 from rollbook.rollout.limits import Budget, Limits
@@ -126,8 +126,10 @@ async def _act(state: RolloutState, agent: Agent) -> Ending:
     except RolloutFailure as failure:
         return failure.ending
     except RollbookError as error:
+        # What escapes a user's own agent is its fault; a broken record, and what escapes our loop, is ours, and loud.
+        ours = agent is chat or isinstance(error, RecordError)
         state.trace.note("agent", "".join(traceback.format_exception(error)))
-        return Ending(Reason.HARNESS, str(error))
+        return Ending(Reason.INTERNAL if ours else Reason.HARNESS, str(error))
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():

@@ -251,11 +251,16 @@ class MessageGraph:
 
     def text(self, node: int) -> NodeText:
         """The part of a node that is not tokens."""
+        return self._text(node, self.origin(node))
+
+    def texts(self, first: int = 0) -> list[NodeText]:
+        """Likewise of all nodes from `first` on."""
+        codes: list[int] = self.table.view[first:, ORIGIN].tolist()
+        return [self._text(node, ORIGINS[code]) for node, code in enumerate(codes, first)]
+
+    def _text(self, node: int, origin: Origin) -> NodeText:
         return NodeText(
-            message=self.messages[node],
-            origin=self.origin(node),
-            fork=self._forks.get(node),
-            mark=self._marks.get(node),
+            message=self.messages[node], origin=origin, fork=self._forks.get(node), mark=self._marks.get(node)
         )
 
     def origin(self, node: int) -> Origin:
@@ -299,6 +304,8 @@ class MessageGraph:
 
     def branches(self) -> list[Branch]:
         """All root-to-leaf paths, oldest leaf first."""
+        if self.leaf_count == 1:
+            return [Branch(0, self.path(len(self.messages) - 1))]
         leaves = [node for node in range(len(self.messages)) if node not in self._parents]
         return [Branch(index, self.path(leaf)) for index, leaf in enumerate(leaves)]
 
@@ -325,7 +332,7 @@ class MessageGraph:
     @property
     def leaf_count(self) -> int:
         """How many branches there are."""
-        return len(self.messages) - sum(node != ROOT for node in self._parents)
+        return len(self.messages) - len(self._parents) + (ROOT in self._parents)
 
     @property
     def sampled_count(self) -> int:

@@ -34,7 +34,7 @@ from rollbook.trace.node import (
     Branch,
     Mark,
 )
-from rollbook.trace.runs import RunKind
+from rollbook.trace.runs import RunKind, Runs
 from rollbook.trace.trace import Trace
 
 __all__ = ["LossReason", "Sample", "SampleSet", "TokenLedger", "logprobs_fit", "samples"]
@@ -274,7 +274,7 @@ class _Builder:
             sampled=sampled,
             loss_mask=(run_sampled & trains.repeat(counts[:, RUNS])).repeat(lengths),
             logprobs=_spread(graph.gather(graph.logprobs, LOGPROBS, stretches), counts, LOGPROBS, sampled, np.nan),
-            policy_version=_spread(spans[:, 0].repeat(spans[:, 1]), counts, VERSIONS, sampled, -1),
+            policy_version=_versions(spans, runs, counts, sampled),
             turn_id=turns.repeat(lengths),
             prompt_len=int(sampled.argmax()),
             logprob_kinds=frozenset(call.logprob_kind for call in calls if call.logprob_kind is not None),
@@ -324,6 +324,18 @@ def _spread(
         places = np.flatnonzero(sampled)
         full[places[np.repeat(counts[:, kind] > 0, counts[:, SAMPLED])]] = given
     return full
+
+
+def _versions(
+    spans: Runs, runs: Runs, counts: npt.NDArray[np.int32], sampled: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.int32]:
+    """The policy version of each token. Nearly always each turn has one, and then its run tells for all of them."""
+    run_sampled = runs[:, 0] == RunKind.SAMPLED
+    if not np.array_equal(spans[:, 1], runs[run_sampled, 1]):
+        return _spread(spans[:, 0].repeat(spans[:, 1]), counts, VERSIONS, sampled, -1)
+    versions = np.full(len(runs), -1, np.int32)
+    versions[run_sampled] = spans[:, 0]
+    return versions.repeat(runs[:, 1])
 
 
 def _samplings(calls: Sequence[Call]) -> tuple[Sampling, ...]:

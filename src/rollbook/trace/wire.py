@@ -123,8 +123,7 @@ def encode_tail(trace: Trace) -> bytes:
 
 def encode_part(trace: Trace, since: Cursor = START) -> Sections:
     """Sections ``text``, ``tokens`` and ``calls`` of what the trace gained since a cursor."""
-    nodes = range(since.nodes, len(trace.graph))
-    text = TextPart(first=since.nodes, nodes=[trace.graph.text(node) for node in nodes])
+    text = TextPart(first=since.nodes, nodes=trace.graph.texts(since.nodes))
     calls = CallPart(
         first_call=since.calls,
         first_edge=since.edges,
