@@ -54,7 +54,7 @@ MUTANTS = [
         "turn",
         "np.concatenate((state.trace.graph.path_ids(state.leaf), rendering.prompt_ids))",
         "state.trace.graph.path_ids(state.leaf)",
-        "turn.py::test_a_prompt_is_the_stored_path_and_the_scaffold",
+        "turn.py::test_a_turn_that_a_stop_string_ended_is_closed_by_force_before_the_next_message",
     ),
     mutant("the contract is not checked", "turn", "check_completion(completion, prompt, sampling)", "pass", CONTRACT),
     mutant("ids beyond the vocabulary enter", "turn", "int(ids.max()) >= info.vocab_size", "False", CONTRACT),
