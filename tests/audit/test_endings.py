@@ -45,6 +45,10 @@ def test_a_failed_scoring_is_found_with_its_reason() -> None:
     assert check("scoring_failed", sound("a")).status is Status.OK
 
 
+def test_an_interruption_is_no_error_of_the_infrastructure() -> None:
+    assert check("error_rate", Build("x").observe().turn().end(Reason.INTERRUPTED, None)).value == 0
+
+
 @pytest.mark.parametrize("name", ["endings", "error_rate", "truncated", "scoring_failed"])
 def test_an_empty_batch_is_not_judged(name: str) -> None:
     assert check(name).status is Status.NOT_JUDGED

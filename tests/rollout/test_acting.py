@@ -242,7 +242,7 @@ def test_step_rewards_go_to_the_turn_that_caused_them() -> None:
 
 
 def test_a_lost_sandbox_ends_it_and_the_other_calls_are_cancelled() -> None:
-    env, trace = lab(call("hangs") + call("loses") + call("wait", n=1))
+    env, trace = lab(call("hangs") + call("loses") + call("wait", n=1), limits=Limits(wall=2.0))
     assert why(trace) is Reason.SANDBOX_LOST
     assert env.cancelled == ["hangs"]
     assert results(trace) == []

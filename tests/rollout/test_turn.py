@@ -361,7 +361,7 @@ def test_the_engines_queue_is_not_charged(queue: float | None, turns: int) -> No
 
 def test_a_queue_longer_than_the_call_gives_no_time_back() -> None:
     slow = after(0.03, says("go", queue=1000.0))
-    trace = play(Talk("a"), slow, never, limits=Limits(deadline=0.1))
+    trace = play(Talk("a"), slow, never, limits=Limits(deadline=0.1, wall=2.0))
     assert why(trace) is Reason.DEADLINE
 
 

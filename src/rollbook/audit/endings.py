@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from rollbook.audit.measure import Findings, Measure
-from rollbook.trace.ending import EndingKind
+from rollbook.trace.ending import EndingKind, Reason
 from rollbook.trace.trace import ScoringStatus, Trace
 
 __all__ = ["EndingMix", "RolloutRate", "ended_in_error", "scoring_failed", "truncated"]
@@ -57,8 +57,11 @@ class RolloutRate:
 
 
 def ended_in_error(trace: Trace) -> str | None:
-    """The ending, where its kind is ``error``."""
-    return _ending(trace) if trace.ending is not None and trace.ending.kind is EndingKind.ERROR else None
+    """The ending, where its kind is ``error``. Not ``interrupted``: that a run was stopped and resumed says nothing of
+    engine or environment."""
+    ending = trace.ending
+    broke = ending is not None and ending.kind is EndingKind.ERROR and ending.reason is not Reason.INTERRUPTED
+    return _ending(trace) if broke else None
 
 
 def truncated(trace: Trace) -> str | None:

@@ -202,7 +202,7 @@ CHECKS: tuple[Row, ...] = (
         "share",
         "rollouts",
         0.2,
-        "rollouts that something broke",
+        "rollouts that something broke, interruptions apart",
         "look at the reasons in 'endings': this is the infrastructure, not the policy",
     ),
     Row(

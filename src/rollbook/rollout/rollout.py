@@ -183,7 +183,8 @@ async def _keep_final_state(state: RolloutState) -> None:
             case None:
                 return None
             case FinalState() as final:
-                return msgspec.structs.replace(final, data=plain_json(final.data))
+                fields = {"text": final.text, "data": plain_json(final.data, "data"), "files": final.files}
+                return msgspec.convert(fields, FinalState)  # as it is read back
             case other:
                 raise ForeignError(f"returned a {type(other).__name__}; return a FinalState or None")
 
