@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rollbook.trace.ending import Ending, Reason
-from rollbook.trace.graph import ROOT
 from rollbook.trace.message import Message, Origin, Role
+from rollbook.trace.node import ROOT
 from rollbook.trace.task import Task
 from rollbook.trace.trace import Agent, PolicyRecord, Trace, TraceHead
 

@@ -26,15 +26,7 @@ from rollbook.trace.episode import (
     by_episode,
     by_group,
 )
-from rollbook.trace.graph import (
-    ROOT,
-    Branch,
-    Fork,
-    ForkReason,
-    Mark,
-    MessageGraph,
-    Node,
-)
+from rollbook.trace.graph import MessageGraph
 from rollbook.trace.message import (
     Fault,
     Message,
@@ -44,6 +36,7 @@ from rollbook.trace.message import (
     ToolCall,
     message_key,
 )
+from rollbook.trace.node import ROOT, Branch, Fork, ForkReason, Mark, Node
 from rollbook.trace.protocols import MemorySink, Sink, TraceSource
 from rollbook.trace.redact import redact
 from rollbook.trace.runs import (

@@ -23,6 +23,7 @@ __all__ = [
     "ORIGIN",
     "ORIGINS",
     "PARENT",
+    "POLICY",
     "RESCORED",
     "ROOT",
     "RUNS",
@@ -44,6 +45,9 @@ ROOT = -1
 
 ORIGINS: tuple[Origin, ...] = tuple(Origin)
 """Origins by their code in the node table."""
+
+POLICY = ORIGINS.index(Origin.POLICY)
+"""The code of the policy's own messages."""
 
 
 class ForkReason(StrEnum):

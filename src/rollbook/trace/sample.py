@@ -21,11 +21,10 @@ import numpy.typing as npt
 from rollbook.errors import RecordError
 from rollbook.trace.call import Call, LogprobKind, Sampling
 from rollbook.trace.ending import Disposition, Ending
-from rollbook.trace.message import Origin
 from rollbook.trace.node import (
     LOGPROBS,
     ORIGIN,
-    ORIGINS,
+    POLICY,
     RUNS,
     SAMPLED,
     SEGMENTS,
@@ -40,7 +39,6 @@ from rollbook.trace.trace import Trace
 __all__ = ["LossReason", "Sample", "SampleSet", "TokenLedger", "logprobs_fit", "samples"]
 
 _Scalar = TypeVar("_Scalar", np.int32, np.float32)
-_POLICY = ORIGINS.index(Origin.POLICY)
 
 
 class LossReason(StrEnum):
@@ -183,7 +181,7 @@ class _Builder:
         self.disposition, self.advantage, self.max_tokens = disposition, advantage, max_tokens
         self.counts = self.graph.counts()
         self.sampled_counts = self.counts[:, SAMPLED]
-        is_turn = self.counts[:, ORIGIN] == _POLICY
+        is_turn = self.counts[:, ORIGIN] == POLICY
         self.turn_of = is_turn.cumsum(dtype=np.int32) - 1
         self.turn_of[~is_turn] = -1
         self.node_loss = self._node_losses()

@@ -24,8 +24,8 @@ from rollbook.errors import RecordError
 from rollbook.trace.call import Call
 from rollbook.trace.ending import Ending
 from rollbook.trace.graph import MessageGraph
-from rollbook.trace.message import Message, Origin
-from rollbook.trace.node import ORIGIN, ORIGINS, ROOT, SAMPLED, SEGMENTS, Node
+from rollbook.trace.message import Message
+from rollbook.trace.node import ORIGIN, POLICY, ROOT, SAMPLED, SEGMENTS, Node
 from rollbook.trace.task import Task
 from rollbook.trace.tools import ToolSpec
 
@@ -47,8 +47,6 @@ __all__ = [
     "TurnReward",
 ]
 
-
-_POLICY = ORIGINS.index(Origin.POLICY)
 _REWARDS = frozenset({"reward", "reward_parts", "turn_rewards", "scoring"})
 
 
@@ -265,7 +263,7 @@ class Trace:
     def policy_nodes(self) -> npt.NDArray[np.int32]:
         """Indices of the nodes that the policy made, oldest first: int32."""
         origins = self.graph.table.view[:, ORIGIN]
-        return np.flatnonzero(origins == _POLICY).astype(np.int32)
+        return np.flatnonzero(origins == POLICY).astype(np.int32)
 
     @property
     def answer(self) -> Message | None:
@@ -387,9 +385,7 @@ class Trace:
             raise RecordError("scoring failed, so there cannot be a reward")
         origins = self.graph.table.view[:, ORIGIN]
         stray = [
-            each.node
-            for each in tail.turn_rewards
-            if not 0 <= each.node < len(origins) or origins[each.node] != _POLICY
+            each.node for each in tail.turn_rewards if not 0 <= each.node < len(origins) or origins[each.node] != POLICY
         ]
         if stray:
             raise RecordError(f"turn rewards for nodes {stray}, which are not turns of this trace")
