@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from rollbook.envs import Environment
-from rollbook.errors import RecordError
 from rollbook.rewards import annotate, decide
 from rollbook.rollout.limiter import Limiter
 from rollbook.rollout.loaded import LoadedPolicy, derive_seed
 from rollbook.rollout.rollout import RolloutSettings, head_for, run_rollout
-from rollbook.trace import Fate, MemorySink, Reason, Sink, Task, Trace
+from rollbook.trace import Fate, MemorySink, Sink, Task, Trace
+from rollbook.trace.disposition import ending_of
 
 __all__ = ["EnvFactory", "GroupPlan", "first_cause", "group", "rollout", "run_member"]
 
@@ -69,7 +69,7 @@ async def run_member(
             sink=sink,
             engine=engine,
         )
-        disposition = decide(trace, settings.rules, earlier=[_reason(each) for each in attempts])
+        disposition = decide(trace, settings.rules, earlier=[ending_of(each).reason for each in attempts])
         attempts.append(trace)
         sink.annotate(annotate({trace.id: disposition}))
         if disposition.fate is not Fate.RETRIED:
@@ -128,9 +128,3 @@ def first_cause(failed: ExceptionGroup[Exception]) -> Exception:
 def backoff(retries: int) -> float:
     """Seconds to wait before the `retries`-th retry."""
     return min(BACKOFF * 2.0 ** min(retries - 1, 16), BACKOFF_MOST)
-
-
-def _reason(trace: Trace) -> Reason:
-    if trace.ending is None:
-        raise RecordError(f"trace {trace.id} has no ending yet")
-    return trace.ending.reason

@@ -27,6 +27,7 @@ from rollbook.run.policies import load_policy
 from rollbook.run.resume import check_folder, open_folder
 from rollbook.store import RecoveryReport, RunReader, RunWriter
 from rollbook.trace import Fate, Reason, Task, Trace, facts
+from rollbook.trace.disposition import ending_of
 from rollbook.worlds import make
 
 __all__ = ["CONCURRENCY", "Progress", "RunOutcome", "run"]
@@ -190,7 +191,7 @@ class _Work:
         attempts = self._attempts[plan.id][member]
         if not attempts:
             return False
-        reasons = [trace.ending.reason for trace in attempts if trace.ending is not None]
+        reasons = [ending_of(trace).reason for trace in attempts]
         decided = {
             trace.id: decide(trace, self._settings.rules, earlier=reasons[:place])
             for place, trace in enumerate(attempts)
