@@ -9,7 +9,6 @@ from rollbook.envs.protocol import Environment
 from rollbook.envs.tool import Tool, is_tool
 from rollbook.errors import UsageError
 from rollbook.trace.message import ParseStatus, ToolCall
-from rollbook.trace.tools import ToolSpec
 
 __all__ = ["ToolSet"]
 
@@ -17,7 +16,7 @@ __all__ = ["ToolSet"]
 class ToolSet:
     """Tools that one rollout may call."""
 
-    __slots__ = ("_tools",)
+    __slots__ = ("_tools", "specs")
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         """Raises `UsageError` where two tools share a name."""
@@ -26,6 +25,8 @@ class ToolSet:
             if each.spec.name in self._tools:
                 raise UsageError(f"two tools are called {each.spec.name!r}; give one another name: @tool(name=...)")
             self._tools[each.spec.name] = each
+        self.specs = tuple(each.spec for each in self._tools.values())
+        """What the model sees."""
 
     @classmethod
     def of(cls, environment: Environment) -> ToolSet:
@@ -35,11 +36,6 @@ class ToolSet:
             found.update(vars(owner))
         plain = (each.__func__ if isinstance(each, staticmethod) else each for each in found.values())
         return cls(Tool(each, environment) for each in plain if is_tool(each))
-
-    @property
-    def specs(self) -> tuple[ToolSpec, ...]:
-        """What the model sees."""
-        return tuple(each.spec for each in self._tools.values())
 
     def __len__(self) -> int:
         return len(self._tools)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rollbook.errors import UsageError
-from rollbook.export.fields import scalars
+from rollbook.export.fields import arrays, scalars
 from rollbook.trace.sample import Sample
 
 __all__ = ["SCHEMA", "ParquetWriter", "open_writer"]
@@ -143,15 +143,7 @@ class ParquetWriter:
         self._held, self._rows, self._tokens = [], [], 0
 
     def _joined(self, name: str) -> npt.NDArray[Any]:
-        arrays: dict[str, list[npt.NDArray[Any]]] = {
-            "token_ids": [sample.token_ids for sample in self._held],
-            "sampled": [sample.sampled for sample in self._held],
-            "loss_mask": [sample.loss_mask for sample in self._held],
-            "logprobs": [sample.logprobs for sample in self._held],
-            "policy_version": [sample.policy_version for sample in self._held],
-            "turn_id": [sample.turn_id for sample in self._held],
-        }
-        return np.concatenate(arrays[name])
+        return np.concatenate([arrays(sample)[name] for sample in self._held])
 
 
 def open_writer(file: BinaryIO) -> ParquetWriter:

@@ -14,15 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rollbook.trace.call import Finish, LogprobKind, Sampling
+from rollbook.trace.checks import LOGPROB_SLACK
 from rollbook.trace.ending import Reason, RolloutFailure
 
 __all__ = ["Completion", "Policy", "PolicyInfo", "TokenIds", "check_completion"]
 
 TokenIds = npt.NDArray[np.int32]
 """Token ids, int32, shape (tokens,)."""
-
-LOGPROB_SLACK = 1e-3
-"""How far above 0 a logprob may lie by float error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
