@@ -36,8 +36,9 @@ bench: $(VENV)/.dev ## the cost of the layer beside a bare client, memcpy and pl
 mutants: $(VENV)/.dev ## take each check out in turn: a named test must turn red
 	$(PY) tools/mutants.py
 
-kill-storm: $(VENV)/.dev ## SIGKILL a run at 200 random moments
-	$(PY) tests/slow/kill_storm.py
+kill-storm: $(VENV)/.dev ## SIGKILL the store's writer, then whole runs, each at 200 random moments
+	$(PY) -m tests.slow.kill_storm
+	$(PY) -m tests.slow.run_storm
 
 clean:
 	rm -rf $(VENV) build dist bench-out .pytest_cache .ruff_cache .hypothesis

@@ -9,6 +9,7 @@ import tracemalloc
 from typing import cast
 
 import numpy as np
+from msgspec.structs import replace
 
 from bench.effort import Effort
 from bench.rows import Peer, Row, Target
@@ -38,8 +39,7 @@ def measure_memory(maker: Maker, effort: Effort) -> list[Row]:
 
 
 def _allocated(made: list[Trace]) -> tuple[int, int]:
-    """Bytes of numpy's arrays, and of everything, that copies of these traces take; messages and calls' own text
-    stand outside."""
+    """Bytes of numpy's arrays, and of everything, that copies of these traces take; messages stand outside."""
     nodes = [list(trace.graph) for trace in made]
     tracemalloc.start()
     try:
@@ -55,12 +55,13 @@ def _allocated(made: list[Trace]) -> tuple[int, int]:
 
 
 def _rebuilt(trace: Trace, nodes: list[Node]) -> Trace:
-    """The same trace, grown again as a rollout grows it."""
+    """The same trace, grown again as a rollout grows it; its messages are shared, its calls are not."""
     copy = Trace(trace.head)
     calls = iter(trace.calls)
     for node in nodes:
         if len(node.segments):
-            copy.add_call(next(calls))
+            call = next(calls)
+            copy.add_call(replace(call, sampling=replace(call.sampling)))
         copy.graph.add(
             node.message,
             parent=node.parent,

@@ -52,8 +52,12 @@ _TOOL = ToolSpec(
 class Maker:
     """Makes traces; the same seed and number give the same one."""
 
-    def __init__(self, corpus: Corpus, seed: int = 0) -> None:
-        self._corpus, self._seed = corpus, seed
+    def __init__(self, corpus: Corpus, seed: int = 0, turns: int = TURNS) -> None:
+        self._corpus, self._seed, self._turns = corpus, seed, turns
+
+    def longer(self, times: int) -> Maker:
+        """A maker of rollouts with so many times the turns."""
+        return Maker(self._corpus, self._seed, self._turns * times)
 
     def trace(self, number: int) -> Trace:
         """A whole trace that has its ending and is not sealed."""
@@ -77,7 +81,7 @@ class Maker:
         rng = np.random.default_rng([self._seed, number])
         shared = np.random.default_rng([self._seed, number // GROUP, 2])
         leaf = self._observe(trace, ROOT, shared, Role.USER, PROMPT)
-        for turn in range(TURNS):
+        for turn in range(self._turns):
             leaf = self._reply(trace, leaf, rng, turn)
             yield turn
             leaf = self._observe(trace, leaf, rng, Role.TOOL, _around(rng, OBSERVED), turn)
@@ -93,7 +97,7 @@ class Maker:
             environment="swe-like",
             tools=(_TOOL,),
             tools_rendered=True,
-            config={"max_turns": TURNS, "sampling": {"temperature": 1.0}},
+            config={"max_turns": self._turns, "sampling": {"temperature": 1.0}},
             started=1.0e9,
         )
 

@@ -2,7 +2,9 @@
 
 A turn is measured from one request to the next: commit and durable store of the reply, its tool call, rendering of
 the result, limits, and the request with the whole prompt. The policy is scripted and answers at once, so what is
-left is the layer. One rollout at a time, so every moment of the process belongs to one turn.
+left is the layer. One rollout at a time, so every moment of the process belongs to one turn. A run has turns of
+other rollouts between those of one; here a short rollout before each measured one stands for them, or the first turns
+would be charged for the caches that sealing the last rollout or the bare client left behind.
 """
 
 from __future__ import annotations
@@ -27,11 +29,12 @@ from rollbook.policy.protocol import Completion, TokenIds
 from rollbook.render import ChatRenderer
 from rollbook.rollout import Limits, LoadedPolicy, RolloutSettings, head_for, run_rollout
 from rollbook.store import RunWriter
-from rollbook.trace import Finish, LogprobKind, Sampling, Task
+from rollbook.trace import Finish, LogprobKind, Sampling, Task, Trace
 
 __all__ = ["TURNS", "WINDOWS", "measure_turns"]
 
 TURNS = 400
+WARM_TURNS = 20
 WINDOWS = {4: (2, 6), 50: (48, 52), 200: (198, 202), 400: (396, 400)}
 """Turn -> the first and last turn of the window around it, of which the mean is taken; turns count from 1."""
 SAMPLED, OBSERVED = 170, 220
@@ -106,27 +109,31 @@ class LongRollouts:
         self._script = Script(make_replies(renderer, corpus, rng, DIFFERENT))
         self._results = [corpus.cut(rng, OBSERVED)[1] for _ in range(DIFFERENT)]
         self._loaded = LoadedPolicy(ScriptedPolicy(self._script), renderer)
-        self._settings = RolloutSettings(
-            limits=Limits(max_turns=TURNS + 1, max_generation=2048), sampling=Sampling(seed=0)
-        )
         self._writer = writer
         self.costs: dict[int, list[float]] = {turn: [] for turn in WINDOWS}
         """Turn -> CPU seconds a turn, one for each rollout."""
         self.tokens_per_turn = 0.0
 
     async def run(self, number: int) -> None:
-        """One more rollout."""
-        self._script.marks.clear()
-        self._script.first = first = int(self._rng.integers(DIFFERENT))
-        env = Shell(self._results, first)
-        head = head_for(env, Task(id="t", prompt="Find the bug."), self._loaded, group=f"g{number}")
-        trace = await run_rollout(env, head, self._loaded, self._settings, seed=number, sink=self._writer)
+        """One more rollout, behind a short one that is not measured."""
+        await self._rollout(f"warm{number}", WARM_TURNS)
+        trace = await self._rollout(f"long{number}", TURNS)
         marks = self._script.marks
-        if len(marks) != TURNS + 1:
-            raise RuntimeError(f"the rollout stopped after {len(marks)} requests: {trace.ending}")
         for turn, (first, last) in WINDOWS.items():
             self.costs[turn].append((marks[last] - marks[first - 1]) / (last - first + 1))
         self.tokens_per_turn = len(trace.graph.tokens) / TURNS
+
+    async def _rollout(self, name: str, turns: int) -> Trace:
+        """One rollout; the request behind its last turn is made as well, for it ends that turn."""
+        settings = RolloutSettings(limits=Limits(max_turns=turns + 1, max_generation=2048))
+        self._script.marks.clear()
+        self._script.first = first = int(self._rng.integers(DIFFERENT))
+        env = Shell(self._results, first)
+        head = head_for(env, Task(id="t", prompt="Find the bug."), self._loaded, group=name)
+        trace = await run_rollout(env, head, self._loaded, settings, seed=first, sink=self._writer)
+        if len(self._script.marks) != turns + 1:
+            raise RuntimeError(f"the rollout stopped after {len(self._script.marks)} requests: {trace.ending}")
+        return trace
 
 
 async def _run(rollouts: LongRollouts, url: str, effort: Effort) -> list[float]:

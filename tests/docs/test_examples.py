@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
-import re
 import runpy
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,21 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from rollbook.cli import app
-from rollbook.models import ModelFiles
 from tests.docs.blocks import PAGES, ROOT, Block, agrees, blocks, commands
 
 MARKS = {"python": ("continued", "model"), "console": ("not-run",), "text": ("output",)}
-MODEL_SECONDS = 240
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, smollm2: ModelFiles) -> Path:
-    """An empty working folder, in which the models of the test cache are the user's."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("HOME", str(ROOT))
-    monkeypatch.setenv("COLUMNS", "100")
-    return tmp_path
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -39,7 +24,7 @@ def test_page(page: Path, folder: Path) -> None:
     namespace: dict[str, object] = {}
     for block, after in zip(found, [*found[1:], None], strict=False):
         shown = after.text if after is not None and after.words == ("output",) else None
-        assert set(block.words[:1]) <= {*MARKS.get(block.language, ()), *block.words[1:2]}, block
+        assert set(block.words[:1]) <= {*MARKS.get(block.language, ())}, block
         if block.language == "python" and block.words != ("model",):
             namespace = namespace if block.words == ("continued",) else {"__name__": "__main__"}
             _check(page, block, shown, _run_python(page, block, namespace))
@@ -50,25 +35,6 @@ def test_page(page: Path, folder: Path) -> None:
 def test_a_block_that_is_not_run_says_why() -> None:
     reasons = [block.words[1:] for page in PAGES for block in blocks(page) if block.words[:1] == ("not-run",)]
     assert all(reasons)
-
-
-def test_readme_in_python_on_the_real_model(folder: Path) -> None:
-    """The block runs as it stands; what the model says is not checked, only that four rollouts are told."""
-    (program,) = [block for block in blocks(ROOT / "README.md") if block.words == ("model",)]
-    file = folder / "readme.py"
-    file.write_text(program.text)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(file)],
-        capture_output=True,
-        text=True,
-        timeout=MODEL_SECONDS,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    number = r"(-?\d+\.\d+|None)"
-    rows = re.findall(rf"^[a-z_]+/[a-z_]+ {number} {number}$", done.stdout, re.MULTILINE)
-    assert len(rows) == len(done.stdout.splitlines()) == 4, done.stdout
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from rollbook.envs.protocol import Environment, StepResult
-from rollbook.errors import RecordError
+from rollbook.errors import RecordError, UsageError
 from rollbook.trace.ending import Ending, EndingKind, Reason
 from rollbook.trace.message import Message, Role
 from rollbook.trace.task import Task
@@ -26,7 +26,7 @@ def test_the_defaults_are_one_turn_without_a_reward() -> None:
 
 
 def test_tasks_have_no_default() -> None:
-    with pytest.raises(NotImplementedError, match="Environment has no tasks"):
+    with pytest.raises(UsageError, match="Environment has no tasks"):
         Environment().tasks(1)
 
 

@@ -247,6 +247,19 @@ def test_a_record_that_cannot_begin_starts_nothing() -> None:
 # Cancellation
 
 
+@pytest.mark.parametrize("stop", [SystemExit, KeyboardInterrupt])
+def test_a_process_that_stops_cleans_up_and_seals_on_its_way(stop: type[BaseException]) -> None:
+    class Leaves(Talk):
+        async def step(self, reply: Message) -> StepResult | None:
+            raise stop
+
+    env, sink = Leaves(), MemorySink()
+    with pytest.raises(stop):
+        play(env, says("x"), sink=sink)
+    (trace,) = sink.sealed.values()
+    assert (why(trace), env.log) == (Reason.INTERRUPTED, ["setup", "cleanup"])
+
+
 class Everywhere(Talk):
     """Gives the loop a turn in every place where a rollout may wait."""
 
@@ -325,7 +338,7 @@ def test_a_cancellation_at_any_moment_cleans_up_once_and_seals(again: int | None
         assert sum(getattr(times, str(part)) for part in Part) == pytest.approx(times.wall, abs=1e-6)
         if why(trace) is Reason.CANCELLED:
             assert "score" not in env.log
-            assert trace.reward is None
+        assert trace.reward == (1.0 if why(trace) is Reason.FINAL_ANSWER else None)
         if not cancelled:
             assert steps > 10
             assert seen == {Reason.CANCELLED, Reason.FINAL_ANSWER}
@@ -338,30 +351,38 @@ def test_a_rollout_that_was_cancelled_before_it_began_leaves_nothing() -> None:
     assert (env.log, sink.sealed, sink.running, cancelled) == ([], {}, {}, True)
 
 
-def test_a_cancellation_while_it_is_scored_leaves_the_ending_and_gives_no_reward() -> None:
+def cancelled_while_scoring(seconds: float) -> tuple[Trace, list[str]]:
+    scoring = asyncio.Event()
+
     class Waits(Talk):
         async def score(self, trace: Trace) -> float:
             scoring.set()
-            await asyncio.sleep(1000)
+            await asyncio.sleep(seconds)
             return 1.0
 
-    scoring = asyncio.Event()
-
-    async def scenario() -> tuple[Waits, MemorySink]:
+    async def scenario() -> tuple[Trace, list[str]]:
         env, sink = Waits(), MemorySink()
-        task = asyncio.create_task(attempt(env, Engine([says("x")]), sink=sink))
+        limits = Limits(score_timeout=5.0 if seconds < 1 else 0.05)
+        task = asyncio.create_task(attempt(env, Engine([says("x")]), sink=sink, limits=limits))
         await scoring.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        return env, sink
+        (trace,) = sink.sealed.values()
+        return trace, env.log
 
-    env, sink = asyncio.run(scenario())
-    (trace,) = sink.sealed.values()
-    assert (why(trace), trace.reward) == (Reason.FINAL_ANSWER, None)
-    assert trace.tail.scoring.status is ScoringStatus.PENDING
-    assert [note.where for note in trace.tail.errors] == ["scoring"]
-    assert env.log[-1] == "cleanup"
+    return asyncio.run(scenario())
+
+
+def test_a_cancellation_waits_for_the_scorer_so_that_what_is_finished_counts() -> None:
+    trace, log = cancelled_while_scoring(0.01)
+    assert (why(trace), trace.reward, log[-1]) == (Reason.FINAL_ANSWER, 1.0, "cleanup")
+
+
+def test_a_cancellation_waits_no_longer_than_the_scorer_may_take() -> None:
+    trace, log = cancelled_while_scoring(1000)
+    assert (why(trace), trace.reward, log[-1]) == (Reason.FINAL_ANSWER, None, "cleanup")
+    assert trace.tail.scoring.status is ScoringStatus.FAILED
 
 
 def test_an_ending_that_came_before_the_cancellation_stays() -> None:

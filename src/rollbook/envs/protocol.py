@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from rollbook.errors import RecordError
+from rollbook.errors import RecordError, UsageError
 from rollbook.trace.ending import Ending, EndingKind
 from rollbook.trace.message import Message
 from rollbook.trace.task import Task
@@ -69,7 +69,9 @@ class Environment:
     def tasks(self, count: int, seed: int = 0) -> Sequence[Task]:
         """`count` tasks; the same seed gives the same tasks, and more of them begin with the fewer."""
         del count, seed
-        raise NotImplementedError(f"{type(self).__name__} has no tasks; define `tasks` or pass tasks to the run")
+        raise UsageError(
+            f"{type(self).__name__} has no tasks; define `tasks`, or run one task with `rollout` or `group`"
+        )
 
     async def setup(self, task: Task) -> Sequence[Message]:
         """Get ready for one task and give the first observation."""

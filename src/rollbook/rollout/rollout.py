@@ -2,7 +2,8 @@
 
 Order: begin in the sink, set the environment up, let the agent act, fix the ending (first cause wins), score what
 the rules may use, clean up (always, also on cancel), seal. A failing scorer or clean-up never changes the ending. A
-cancellation ends the agent and the scorer, and waits for clean-up and seal.
+cancellation ends the agent; it waits for scorer, clean-up and seal, each of which has its own limit of time, for an
+attempt that is finished is worth keeping.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ async def run_rollout(
         trace.end(state.close(Ending(settings.cancelled_as)))
         raise
     finally:
-        await _finish(state, settings.rules)
+        await _to_its_end(_finish(state, settings.rules))
     return trace
 
 
@@ -153,18 +154,14 @@ async def _set_up(state: RolloutState) -> Sequence[Message]:
 
 
 async def _finish(state: RolloutState, rules: EndingRules) -> None:
-    """Score, clean up and seal. Runs whatever happened; the ending is fixed before. A cancellation ends the scoring,
-    and waits for the rest."""
+    """Score, clean up and seal. Runs whatever happened; the ending is fixed before."""
     trace = state.trace
     if trace.ending is None:
         trace.end(Ending(Reason.INTERRUPTED, "the process is stopping"))
     try:
         await _score(state, rules)
-    except asyncio.CancelledError:
-        trace.note("scoring", "cancelled while it ran")
-        raise
     finally:
-        await _to_its_end(_close(state))
+        await _close(state)
 
 
 async def _score(state: RolloutState, rules: EndingRules) -> None:

@@ -136,6 +136,8 @@ async def _sample(state: RolloutState, prompt: TokenIds, allowance: Allowance) -
 
 
 def _record_failure(state: RolloutState, request: _Request, error: str) -> None:
+    if state.trace.sealed:
+        return  # an agent left this step running behind the end of its rollout
     state.trace.add_call(
         Call(
             after=state.leaf,
