@@ -138,7 +138,7 @@ class Tool:
 
     async def _run(self, call: ToolCall, arguments: dict[str, Any]) -> ToolOutcome:
         try:
-            value = await call_foreign(self._answer(arguments), self._declared.timeout)
+            value = await call_foreign(self._declared.timeout, self._answer, arguments)
             if isinstance(value, ToolRefused):
                 return ToolOutcome(failed(call, str(value), Fault.POLICY))
             return self._outcome(call, value)

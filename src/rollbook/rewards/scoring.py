@@ -41,17 +41,13 @@ async def score_trace(
     if trace.sealed or trace.ending is None:
         raise RecordError(f"trace {trace.id} {'is sealed' if trace.sealed else 'has no ending'}; it cannot be scored")
     try:
-        given = await call_foreign(_score(env, trace), seconds)
+        given = await call_foreign(seconds, env.score, trace)
         rewards = _rewards(given, turn_rewards)
         if rewards is not None:
             trace.score(rewards.total, rewards.parts, tuple(turn_rewards))
             trace.update(metrics={**trace.tail.metrics, **rewards.metrics})
     except RollbookError as error:
         trace.score_failed(one_line(str(error)))
-
-
-async def _score(env: Environment, trace: Trace) -> object:
-    return await env.score(trace)
 
 
 def _rewards(given: object, turn_rewards: Sequence[TurnReward]) -> Rewards | None:

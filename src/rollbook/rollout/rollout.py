@@ -144,11 +144,8 @@ class _AgentError(RollbookError):
 
 
 async def _set_up(state: RolloutState) -> Sequence[Message]:
-    async def setup() -> Sequence[Message]:
-        return as_messages(await state.env.setup(state.trace.task))
-
     try:
-        return await call_foreign(setup(), state.budget.limits.setup_timeout)
+        return as_messages(await call_foreign(state.budget.limits.setup_timeout, state.env.setup, state.trace.task))
     except ForeignError as error:
         raise RolloutFailure(Reason.ENV_SETUP, f"setup: {error}") from error
 
@@ -175,20 +172,22 @@ async def _score(state: RolloutState, rules: EndingRules) -> None:
 
 
 async def _keep_final_state(state: RolloutState) -> None:
-    async def final_state() -> FinalState | None:
-        match cast("object", await state.env.final_state()):
-            case None:
-                return None
-            case FinalState() as final:
-                fields = {"text": final.text, "data": plain_json(final.data, "data"), "files": final.files}
-                return msgspec.convert(fields, FinalState)  # as it is read back
-            case other:
-                raise ForeignError(f"returned a {type(other).__name__}; return a FinalState or None")
-
     try:
-        state.trace.update(final_state=await call_foreign(final_state(), state.budget.limits.score_timeout))
+        found = await call_foreign(state.budget.limits.score_timeout, _final_state, state.env)
+        state.trace.update(final_state=found)
     except RollbookError as error:
         state.trace.note("final_state", str(error))
+
+
+async def _final_state(env: Environment) -> FinalState | None:
+    match cast("object", await env.final_state()):
+        case None:
+            return None
+        case FinalState() as final:
+            fields = {"text": final.text, "data": plain_json(final.data, "data"), "files": final.files}
+            return msgspec.convert(fields, FinalState)  # as it is read back
+        case other:
+            raise ForeignError(f"returned a {type(other).__name__}; return a FinalState or None")
 
 
 async def _close(state: RolloutState) -> None:
@@ -205,11 +204,8 @@ async def _close(state: RolloutState) -> None:
 
 
 async def _clean_up(state: RolloutState) -> None:
-    async def cleanup() -> None:
-        await state.env.cleanup()
-
     try:
-        await call_foreign(cleanup(), state.budget.limits.cleanup_timeout)
+        await call_foreign(state.budget.limits.cleanup_timeout, state.env.cleanup)
     except RollbookError as error:
         state.trace.note("cleanup", str(error))
 
