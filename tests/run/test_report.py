@@ -89,7 +89,7 @@ def test_tokens_trained_and_lost_account_for_every_sampled_one() -> None:
 def test_a_stored_run_counts_its_turns_and_calls(tmp_path: Path) -> None:
     config = RunConfig(environment="test-double", tasks=1, group=2)
     policy = loaded(tmp_path / "m", BAD_CALL, CALL, "It is 8.")
-    asyncio.run(run(config, tmp_path / "run", loaded=policy))
+    asyncio.run(run(config, tmp_path / "run", policy=policy))
     found = report(open_run(tmp_path / "run"))
     assert (found.rollouts, found.turns, found.tool_calls) == (2, 6, {"invalid_json": 2, "ok": 2})
     assert (found.tokens.prompt, found.tokens.cached) == (None, None)

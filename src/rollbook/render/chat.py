@@ -24,7 +24,7 @@ from rollbook.render.encode import Encoder, Piece
 from rollbook.render.hermes import HermesParser, last_opens_reasoning
 from rollbook.render.increments import Increments, Text, Tools
 from rollbook.render.probe import Finding, probe
-from rollbook.render.protocol import Parsed, RenderedMessage, RendererInfo, Rendering, Turn
+from rollbook.render.protocol import Parsed, RenderedMessage, RendererInfo, Rendering
 from rollbook.render.template import ChatTemplate
 from rollbook.render.toolprompt import ToolPrompt
 from rollbook.render.vocabulary import TokenText, show_bytes
@@ -122,13 +122,13 @@ class ChatRenderer:
         added = [id(message) not in kept for message in given]
         return self._rendering(given, text, forced=(), added=added)
 
-    def extend(self, turn: Turn, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
+    def extend(self, last_id: int, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
         """Render `messages` behind a sampled turn."""
         if not messages:
             raise ModelError("a turn is followed by at least one message")
         passed = self._tools(tools) if self._finding.tools_each_time else None
         text = self._increments.after_turn(self._chat.entries(messages), passed)
-        forced = () if turn.last_id in self._info.stop_ids else (self._close,)
+        forced = () if last_id in self._info.stop_ids else (self._close,)
         return self._rendering(messages, text, forced=forced, added=[False] * len(messages))
 
     def parse(

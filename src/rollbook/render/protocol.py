@@ -17,7 +17,7 @@ import numpy.typing as npt
 from rollbook.trace.message import Message
 from rollbook.trace.tools import ToolSpec
 
-__all__ = ["Parsed", "RenderedMessage", "Renderer", "RendererInfo", "Rendering", "Turn"]
+__all__ = ["Parsed", "RenderedMessage", "Renderer", "RendererInfo", "Rendering"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,14 +65,6 @@ class Rendering:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """How the sampled turn before a batch ended; it decides what the template owes before the next message."""
-
-    last_id: int
-    """The last sampled token."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
     """A sampled reply as a message."""
 
@@ -93,9 +85,9 @@ class Renderer(Protocol):
         tools."""
         ...
 
-    def extend(self, turn: Turn, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
-        """Render `messages` behind a sampled turn, in O(their length). A turn that was cut gets a `forced` close
-        first."""
+    def extend(self, last_id: int, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
+        """Render `messages` behind a sampled turn, in O(their length). `last_id`: the turn's last token; where it ends
+        no turn, a `forced` close comes first."""
         ...
 
     def parse(

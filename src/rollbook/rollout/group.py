@@ -16,7 +16,7 @@ from rollbook.envs import Environment
 from rollbook.rewards import annotate, decide
 from rollbook.rollout.limiter import Limiter
 from rollbook.rollout.loaded import LoadedPolicy, derive_seed
-from rollbook.rollout.rollout import RolloutSettings, head_for, run_rollout
+from rollbook.rollout.rollout import DEFAULT_SETTINGS, RolloutSettings, head_for, run_rollout
 from rollbook.trace import Fate, MemorySink, Sink, Task, Trace
 from rollbook.trace.disposition import ending_of
 
@@ -80,38 +80,43 @@ async def run_member(
 async def rollout(
     make_env: EnvFactory,
     task: Task,
-    loaded: LoadedPolicy,
+    policy: LoadedPolicy,
     *,
-    settings: RolloutSettings | None = None,
+    settings: RolloutSettings = DEFAULT_SETTINGS,
     sink: Sink | None = None,
 ) -> Trace:
-    """One agent's attempt at one task; returns its sealed trace. No retries. `settings.sampling.seed` decides it."""
-    env, settings = make_env(), settings or RolloutSettings()
-    head = head_for(env, task, loaded, group=secrets.token_hex(4))
-    return await run_rollout(env, head, loaded, settings, seed=settings.sampling.seed or 0, sink=sink)
+    """One agent's attempt at one task; returns its sealed trace. No retries. `settings.sampling.seed` decides it.
+
+    `make_env`: an `Environment` class, or a function that makes one. `sink`: where the record goes as it grows; None:
+    it stays in memory.
+    """
+    env = make_env()
+    head = head_for(env, task, policy, group=secrets.token_hex(4))
+    return await run_rollout(env, head, policy, settings, seed=settings.sampling.seed or 0, sink=sink)
 
 
 async def group(
     make_env: EnvFactory,
     task: Task,
-    loaded: LoadedPolicy,
+    policy: LoadedPolicy,
     size: int,
     *,
-    settings: RolloutSettings | None = None,
+    settings: RolloutSettings = DEFAULT_SETTINGS,
     sink: Sink | None = None,
     concurrency: int | None = None,
 ) -> list[Trace]:
     """`size` rollouts of one task, side by side; returns their traces, retried attempts included.
 
-    `settings.sampling.seed` decides all of them, each differently. Pass the traces to `advantages`.
+    `settings.sampling.seed` decides all of them, each differently. `concurrency`: requests to the engine at once;
+    None: no limit. Pass the traces to `advantages`.
     """
-    settings, sink = settings or RolloutSettings(), MemorySink() if sink is None else sink
+    sink = MemorySink() if sink is None else sink
     plan = GroupPlan(id=secrets.token_hex(4), task=task, size=size)
     engine = Limiter("engine", concurrency)
     try:
         async with asyncio.TaskGroup() as tasks:
             members = [
-                tasks.create_task(run_member(make_env, plan, member, loaded, settings, sink=sink, engine=engine))
+                tasks.create_task(run_member(make_env, plan, member, policy, settings, sink=sink, engine=engine))
                 for member in range(size)
             ]
     except ExceptionGroup as failed:

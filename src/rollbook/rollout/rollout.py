@@ -44,7 +44,7 @@ from rollbook.trace import (
     TraceHead,
 )
 
-__all__ = ["RolloutSettings", "head_for", "run_rollout"]
+__all__ = ["DEFAULT_SETTINGS", "RolloutSettings", "head_for", "run_rollout"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +63,10 @@ class RolloutSettings:
     def __post_init__(self) -> None:
         if self.sampling.max_tokens is not None:
             raise ConfigError("Sampling.max_tokens is set by the limits; use Limits(max_generation=...) instead")
+
+
+DEFAULT_SETTINGS = RolloutSettings()
+"""Default limits, the model's own distribution, the default rules, the plain loop."""
 
 
 async def run_rollout(
