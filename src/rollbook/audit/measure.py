@@ -84,7 +84,9 @@ class Measure:
     """What a probe measured."""
 
     value: float | None
+    """In the unit of the check; None where it could not be measured."""
     n: int
+    """Over how many things."""
     details: dict[str, float | int | str | None] = field(default_factory=dict[str, float | int | str | None])
     unjudged: str | None = None
     """Why there is no answer, and what would give one; None where there is one."""

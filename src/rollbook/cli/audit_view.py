@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from rollbook.audit import Check, Report, Status
+from rollbook.audit import Check, Report, Status, Unit
 from rollbook.cli.screen import MISSING, show_table, visible
 
 __all__ = ["show_audit"]
@@ -35,7 +35,7 @@ def show_audit(out: Console, report: Report) -> None:
 def _value(check: Check, value: float | None) -> str:
     if value is None:
         return MISSING
-    return f"{100 * value:.1f} %" if check.unit == "share" else f"{value:g}"
+    return f"{100 * value:.1f} %" if check.unit is Unit.SHARE else f"{value:g}"
 
 
 def _explain(out: Console, check: Check) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -50,6 +50,7 @@ class ModelFiles(msgspec.Struct, frozen=True, kw_only=True):
     context_length: int | None
     """Tokens that the model was trained for; None where the files do not say."""
     licence: str | None
+    """As the file names it; None where it does not say."""
 
 
 _ROLES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
@@ -204,7 +205,7 @@ def _read(path: Path, kind: type[_Config]) -> _Config:
 def _token_text(value: Any) -> str | None:
     """A special token is spelled as text, or as an object with its text in ``content``."""
     if isinstance(value, dict):
-        return _token_text(value.get("content"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        return _token_text(cast("dict[str, Any]", value).get("content"))
     return value if isinstance(value, str) else None
 
 

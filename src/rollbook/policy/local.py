@@ -72,6 +72,7 @@ class LocalConfig:
     timeout: float = 300.0
     """Seconds for one request to the server."""
     tokenizer_hash: str = ""
+    """For the record. Likewise below."""
     template_hash: str = ""
 
 

@@ -59,7 +59,9 @@ class Completion:
     prompt_tokens: int | None = None
     """As the engine counted; None where it does not say."""
     cached_tokens: int | None = None
+    """Prompt tokens out of the engine's cache; None where it does not say."""
     tries: int = 1
+    """HTTP requests that the reply took."""
     queue: float | None = None
     """Seconds; None where the engine does not say. Likewise below."""
     prefill: float | None = None

@@ -33,7 +33,7 @@ class RendererInfo:
     stop_ids: frozenset[int]
     """Tokens that end an assistant's turn."""
     tool_prompt: str | None
-    """The name of the explicit tool prompt that stands in for the template's missing tools; None: the template
+    """Name and hash of the explicit tool prompt that stands in for the template's missing tools; None: the template
     renders tools."""
 
 

@@ -37,7 +37,9 @@ class GroupPlan:
     id: str
     task: Task
     size: int
+    """How many rollouts are compared."""
     run: str = ""
+    """The run's id; empty outside of one."""
     config: dict[str, Any] = field(default_factory=dict[str, Any])
     """Resolved configuration, as plain data, for the record."""
 

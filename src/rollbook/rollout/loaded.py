@@ -20,6 +20,7 @@ class LoadedPolicy:
     policy: Policy
     renderer: Renderer
     trainable: bool = True
+    """False: its tokens are never trained (a judge, an opponent)."""
 
     async def __aenter__(self) -> LoadedPolicy:
         await self.policy.start()

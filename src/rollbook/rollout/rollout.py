@@ -55,7 +55,9 @@ class RolloutSettings:
     sampling: Sampling = field(default_factory=Sampling)
     """`seed` is the run's seed."""
     rules: EndingRules = field(default_factory=EndingRules)
+    """Decide what is scored and what is run again."""
     agent: Agent = chat
+    """Drives the session."""
     cancelled_as: Reason = Reason.CANCELLED
     """The ending of a rollout whose task is cancelled. A run that can be resumed gives `interrupted`, for then the
     attempt is made again."""

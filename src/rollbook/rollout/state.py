@@ -53,13 +53,16 @@ class RolloutState:
     trace: Trace
     sink: Sink
     engine: Limiter
+    """Slots of the engine, shared with the other rollouts."""
     watch: Stopwatch
     leaf: int = ROOT
     """The last node of the conversation."""
     unanswered: Message | None = None
     """The last reply, until it was acted on."""
     turn_rewards: list[TurnReward] = field(default_factory=list[TurnReward])
+    """Step rewards so far."""
     stopped: Ending | None = None
+    """What stopped the rollout first; None while it runs."""
     busy: bool = False
     """True while a step runs."""
 

@@ -38,6 +38,7 @@ class StoreOptions:
     """How a writer writes."""
 
     sync: Sync = Sync.NONE
+    """When written frames are forced to the disk."""
     sync_seconds: float = 1.0
     """For `Sync.INTERVAL`."""
     segment_bytes: int = 256 << 20

@@ -49,6 +49,7 @@ class GroupAdvantages(msgspec.Struct, frozen=True, kw_only=True):
     used: int
     """How many vote."""
     estimator: str
+    """By name."""
     rules: str
     """Hash of the ending rules that were applied before."""
 

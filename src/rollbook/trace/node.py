@@ -136,7 +136,9 @@ class Node:
     segments: Runs
     """(call, count) over the sampled tokens."""
     fork: Fork | None
+    """None where the path only goes on."""
     mark: Mark | None
+    """None where nothing keeps it from training."""
 
     @property
     def sampled_ids(self) -> npt.NDArray[np.int32]:

@@ -103,12 +103,16 @@ class Sample:
     logprobs_fit: bool
     """True where every trained token has a logprob, of the distribution that it was sampled from by a known call."""
     reward: float | None
+    """Of the whole rollout; None: no reward, which is not zero."""
     reward_parts: dict[str, float]
     turn_rewards: tuple[tuple[int, float], ...]
     """(turn number, reward) of the turns that this sample owns."""
     advantage: float | None
+    """None: not computed, or no vote."""
     ending: Ending | None
+    """None while the rollout runs."""
     truncated: bool
+    """A budget or a limit cut the rollout short."""
     min_version: int | None
     """Over the trained tokens; None where no version is known."""
     max_version: int | None
@@ -117,6 +121,7 @@ class Sample:
     episode: str
     rollout: str
     branch: int
+    """Number of the branch within the trace."""
     is_last_branch: bool
     """True for the branch that the rollout ended on."""
 

@@ -97,10 +97,15 @@ class PolicyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """One row of the policy table."""
 
     name: str
+    """In the grammar of policy names, e.g. ``local:smollm2-135m``."""
     engine: str = ""
+    """The engine and its version; empty: not known."""
     tokenizer_hash: str = ""
+    """sha256 of the tokenizer's bytes in hex; empty: not known."""
     template_hash: str = ""
+    """sha256 of the chat template's text in hex; empty: there is none."""
     trainable: bool = True
+    """False: its tokens are never trained."""
     tool_prompt: str | None = None
     """The explicit tool prompt in use, by name and hash; None: the template renders tools itself, or there are
     none."""
@@ -120,6 +125,7 @@ class Edge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     label: str
     """An `EdgeLabel`, or a harness's own word."""
     source: NodeRef
+    """Where the link starts; for `rewrite_of` it is the new message."""
     target: NodeRef
     detail: str = ""
 
@@ -132,7 +138,7 @@ class FinalState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     data: Any = None
     """State as plain JSON data."""
     files: dict[str, str] = {}
-    """Files by path: ``sha256:...`` references into the run's blobs."""
+    """Files by path, as ``sha256:...``; the files themselves are not in the record."""
 
 
 class TurnReward(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -148,12 +154,14 @@ class Scoring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     status: ScoringStatus = ScoringStatus.PENDING
     reason: str = ""
+    """Why it failed; empty otherwise."""
 
 
 class ErrorNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Something that went wrong, kept whether or not it decided the ending."""
 
     where: str
+    """The part that failed: ``cleanup``, ``store``, ``agent`` ..."""
     text: str
 
 
@@ -190,7 +198,9 @@ class TraceHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     task: Task
     agent: Agent = Agent()
     policies: tuple[PolicyRecord, ...]
+    """The policy table; calls name its rows by index."""
     run: str = ""
+    """The run's id; empty outside of one."""
     episode: str = ""
     """Rollouts that belong together; empty: the rollout is alone."""
     member: int = 0
@@ -198,7 +208,9 @@ class TraceHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     attempt: int = 0
     """0 for the first try of this member; two attempts are never spliced."""
     environment: str = ""
+    """By name; empty: not known."""
     tools: tuple[ToolSpec, ...] = ()
+    """What was offered."""
     tools_rendered: bool | None = None
     """Whether the tools stand in the prompt's tokens; None: not known (text-only engines)."""
     context_policy: ContextPolicy = ContextPolicy.KEEP
@@ -216,14 +228,20 @@ class TraceTail(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     ending: Ending | None = None
     """None while it runs."""
     final_state: FinalState | None = None
+    """None: the messages tell all."""
     reward: float | None = None
     """None: no reward, which is not zero."""
     reward_parts: dict[str, float] = {}
+    """What the reward is made of, by name."""
     turn_rewards: tuple[TurnReward, ...] = ()
+    """In the order in which they were given."""
     scoring: Scoring = Scoring()
     metrics: dict[str, float] = {}
+    """Numbers for people; never part of the reward."""
     times: TimeSplit | None = None
+    """None: not measured."""
     errors: tuple[ErrorNote, ...] = ()
+    """In the order in which they came."""
     finished: float | None = None
     """Unix seconds."""
 
