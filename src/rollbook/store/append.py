@@ -17,7 +17,6 @@ from rollbook.errors import StoreError
 
 __all__ = ["AppendFile", "StoreOptions", "Sync", "replace_file", "sync_folder"]
 
-
 _CLOSED = -1
 """Stands for the descriptor of a closed file, whose number the system may have given to another one."""
 
