@@ -25,7 +25,7 @@ TokenIds = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyInfo:
-    """What is known of a policy before the first request."""
+    """What is known of a policy before the first request. Tokenizer and template are known to the renderer beside it."""
 
     name: str
     """The policy's name in the one grammar, e.g. ``local:smollm2-135m``."""
@@ -34,10 +34,6 @@ class PolicyInfo:
     context_length: int
     """The most tokens of prompt and reply together."""
     logprob_kind: LogprobKind
-    tokenizer_hash: str = ""
-    """sha256 of the tokenizer's bytes; empty where there is none."""
-    template_hash: str = ""
-    """sha256 of the chat template's text; empty where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
