@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from rollbook.audit.measure import Findings, Measure, Reencoder
 from rollbook.trace.node import ForkReason, Node
-from rollbook.trace.runs import RunKind
 from rollbook.trace.trace import Trace
 
 __all__ = ["Drift", "first_difference"]
@@ -50,8 +49,7 @@ class Drift:
         if place is None:
             return
         self.drifted += 1
-        sampled = np.flatnonzero(np.repeat(node.runs[:, 0] == RunKind.SAMPLED, node.runs[:, 1]))
-        token = int(sampled[min(place, len(sampled) - 1)])
+        token = int(node.sampled_positions[min(place, len(kept) - 1)])
         text = f"sampled {kept[place : place + 4].tolist()}, re-encoded {found[place : place + 4].tolist()}"
         self.findings.add(trace, text, node=node.index, token=token)
 

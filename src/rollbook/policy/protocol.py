@@ -25,7 +25,7 @@ TokenIds = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyInfo:
-    """What is known of a policy before the first request. Tokenizer and template are known to the renderer beside it."""
+    """What is known of a policy before the first request. Tokenizer and template are the renderer's."""
 
     name: str
     """The policy's name in the one grammar, e.g. ``local:smollm2-135m``."""

@@ -143,7 +143,12 @@ class Node:
     @property
     def sampled_ids(self) -> npt.NDArray[np.int32]:
         """The ids that the engine returned: int32, shape (sampled,)."""
-        return self.token_ids[np.repeat(self.runs[:, 0] == RunKind.SAMPLED, self.runs[:, 1])]
+        return self.token_ids[self.sampled_positions]
+
+    @property
+    def sampled_positions(self) -> npt.NDArray[np.intp]:
+        """Where the sampled tokens stand among the node's ids: shape (sampled,)."""
+        return np.flatnonzero(np.repeat(self.runs[:, 0] == RunKind.SAMPLED, self.runs[:, 1]))
 
 
 @dataclass(frozen=True, slots=True)
