@@ -82,7 +82,7 @@ def plain_json(value: object, where: str = "value", depth: int = 0) -> Any:
         case msgspec.Struct():
             return _object(cast("dict[object, object]", msgspec.structs.asdict(value)), where, depth)
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            fields = {field.name: value.__getattribute__(field.name) for field in dataclasses.fields(value)}
+            fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
             return _object(cast("dict[object, object]", fields), where, depth)
         case _:
             raise NotConvertible(f"{where}: JSON has no form for {type(value).__name__}")

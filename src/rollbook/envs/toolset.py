@@ -46,10 +46,10 @@ class ToolSet:
     async def invoke(self, call: ToolCall) -> ToolOutcome:
         """Run one call; a call that is not ``ok`` or names no tool of this set runs nothing and gets an error
         observation. Raises nothing but `RolloutFailure` and cancellation."""
-        if call.status is not ParseStatus.OK:
-            return ToolOutcome(error_observation(call))
         found = self._tools.get(call.name) if call.name is not None else None
-        return await found.invoke(call) if found is not None else ToolOutcome(error_observation(self._unknown(call)))
+        if found is not None:
+            return await found.invoke(call)
+        return ToolOutcome(error_observation(self._unknown(call) if call.status is ParseStatus.OK else call))
 
     def _unknown(self, call: ToolCall) -> ToolCall:
         status = ParseStatus.MISSING_NAME if call.name is None else ParseStatus.UNKNOWN_TOOL
