@@ -259,7 +259,7 @@ MUTANTS = [
     mutant(
         "a wait has no end",
         "group",
-        "BACKOFF_MOST)",
+        "MAX_BACKOFF)",
         "1e9)",
         "group.py::test_the_wait_before_a_retry_grows_and_has_an_end",
     ),

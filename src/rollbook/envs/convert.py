@@ -24,7 +24,7 @@ from rollbook.errors import RollbookError
 
 __all__ = ["NotConvertible", "ToolText", "cut_text", "plain_json", "to_text"]
 
-DEPTH_LIMIT = 64
+MAX_DEPTH = 64
 """How deep containers may be nested."""
 
 
@@ -65,8 +65,8 @@ def _from_bytes(raw: bytes, value_type: str) -> ToolText:
 
 def plain_json(value: object, where: str = "value", depth: int = 0) -> Any:
     """`value` as plain JSON data: dict, list, str, int, float, bool, None. Raises `NotConvertible`."""
-    if depth > DEPTH_LIMIT:
-        raise NotConvertible(f"{where[:80]}: nested deeper than {DEPTH_LIMIT}, or a cycle")
+    if depth > MAX_DEPTH:
+        raise NotConvertible(f"{where[:80]}: nested deeper than {MAX_DEPTH}, or a cycle")
     match value:
         case None | bool() | int() | str():
             return value

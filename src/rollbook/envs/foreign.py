@@ -16,7 +16,7 @@ from rollbook.trace.ending import RolloutFailure
 
 __all__ = ["ForeignError", "call_foreign", "one_line"]
 
-LINE_LIMIT = 400
+MAX_LINE = 400
 """The most characters of an error text that a policy or a report sees."""
 
 Given = ParamSpec("Given")
@@ -27,7 +27,7 @@ class ForeignError(RollbookError):
     """Code that is not ours failed; the text says how, in one line."""
 
 
-def one_line(text: str, limit: int = LINE_LIMIT) -> str:
+def one_line(text: str, limit: int = MAX_LINE) -> str:
     """`text` with its white space folded to single spaces; what is over `limit` characters is cut with a visible
     ``...``."""
     folded = " ".join(text.split())

@@ -34,7 +34,7 @@ __all__ = ["Tool", "is_tool", "tool"]
 
 TOOL_SECONDS = 60.0
 """How long a tool may take unless it says otherwise."""
-OUTPUT_LIMIT = 20_000
+MAX_OUTPUT = 20_000
 """How many characters of a result the policy sees unless the tool says otherwise."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -69,7 +69,7 @@ def tool(
     name: str | None = None,
     stop: bool = False,
     timeout: float | None = TOOL_SECONDS,
-    limit: int | None = OUTPUT_LIMIT,
+    limit: int | None = MAX_OUTPUT,
 ) -> Function | Callable[[Function], Function]:
     """Mark a typed async function or method as a tool; it stays an ordinary function otherwise.
 

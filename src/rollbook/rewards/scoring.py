@@ -20,10 +20,7 @@ from rollbook.envs.protocol import Environment, Rewards
 from rollbook.errors import RecordError, RollbookError
 from rollbook.trace.trace import Trace, TurnReward
 
-__all__ = ["SCORE_SECONDS", "score_trace"]
-
-SCORE_SECONDS = 120.0
-"""How long a scorer may take unless told otherwise."""
+__all__ = ["score_trace"]
 
 
 async def score_trace(
@@ -31,7 +28,7 @@ async def score_trace(
     trace: Trace,
     *,
     turn_rewards: Sequence[TurnReward] = (),
-    seconds: float | None = SCORE_SECONDS,
+    seconds: float | None = None,
 ) -> None:
     """Score `trace`, which has ended and is not sealed, and keep the result in it.
 

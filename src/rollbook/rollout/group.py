@@ -26,8 +26,8 @@ EnvFactory = Callable[[], Environment]
 """Makes the environment of one rollout; an `Environment` class is one."""
 
 BACKOFF = 0.2
-"""Seconds before the first retry of a member; doubles with each further one, up to `BACKOFF_MOST`."""
-BACKOFF_MOST = 30.0
+"""Seconds before the first retry of a member; doubles with each further one, up to `MAX_BACKOFF`."""
+MAX_BACKOFF = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,4 +134,4 @@ def first_cause(failed: ExceptionGroup[Exception]) -> Exception:
 
 def backoff(retries: int) -> float:
     """Seconds to wait before the `retries`-th retry."""
-    return min(BACKOFF * 2.0 ** min(retries - 1, 16), BACKOFF_MOST)
+    return min(BACKOFF * 2.0 ** min(retries - 1, 16), MAX_BACKOFF)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from types import TracebackType
 
 from rollbook.policy.protocol import Policy
 from rollbook.render.protocol import Renderer
@@ -26,9 +25,7 @@ class LoadedPolicy:
         await self.policy.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.policy.close()
 
     def record(self) -> PolicyRecord:
