@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-import numpy.typing as npt
 
 from rollbook.audit.measure import Findings, Measure, Reencoder
-from rollbook.trace.node import ForkReason, Node
+from rollbook.trace.node import ForkReason, Node, TokenIds
 from rollbook.trace.trace import Trace
 
 __all__ = ["Drift", "first_difference"]
@@ -60,7 +59,7 @@ class Drift:
         return Measure.share(self.drifted, self.turns, nothing, forks_by_drift=self.forks, **self.skipped)
 
 
-def first_difference(kept: npt.NDArray[np.int32], found: npt.NDArray[np.int32]) -> int | None:
+def first_difference(kept: TokenIds, found: TokenIds) -> int | None:
     """The first position at which two sequences differ; a missing token differs. None where they are equal."""
     shared = min(len(kept), len(found))
     places = np.flatnonzero(kept[:shared] != found[:shared])

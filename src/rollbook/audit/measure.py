@@ -10,13 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from rollbook.audit.report import Finding
 from rollbook.render.protocol import RendererInfo
 from rollbook.trace.ending import Disposition, EndingKind
 from rollbook.trace.facts import Advantage
+from rollbook.trace.node import TokenIds
 from rollbook.trace.trace import ScoringStatus, Trace
 
 __all__ = ["Evidence", "Findings", "Measure", "Probe", "Reencoder"]
@@ -30,7 +28,7 @@ class Reencoder(Protocol):
         """Whose tokens these are; only traces of the same tokenizer are judged."""
         ...
 
-    def reencode(self, token_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    def reencode(self, token_ids: TokenIds) -> TokenIds:
         """Decode and encode again as a harness does that sends text: control tokens are split out and keep their
         ids. int32, shape (tokens,); the input is not changed."""
         ...

@@ -16,11 +16,9 @@ import numpy.typing as npt
 from rollbook.trace.call import Finish, LogprobKind, Sampling
 from rollbook.trace.checks import LOGPROB_SLACK
 from rollbook.trace.ending import Reason, RolloutFailure
+from rollbook.trace.node import TokenIds
 
 __all__ = ["Completion", "Policy", "PolicyInfo", "TokenIds", "check_completion"]
-
-TokenIds = npt.NDArray[np.int32]
-"""Token ids, int32, shape (tokens,)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

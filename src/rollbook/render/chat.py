@@ -16,7 +16,6 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from rollbook.errors import ModelError
 from rollbook.render.conversation import Chat
@@ -29,6 +28,7 @@ from rollbook.render.template import ChatTemplate
 from rollbook.render.toolprompt import ToolPrompt
 from rollbook.render.vocabulary import TokenText, show_bytes
 from rollbook.trace.message import Message, Role
+from rollbook.trace.node import TokenIds
 from rollbook.trace.runs import RunKind, make_runs
 from rollbook.trace.tools import ToolSpec
 
@@ -133,7 +133,7 @@ class ChatRenderer:
 
     def parse(
         self,
-        token_ids: npt.NDArray[np.int32],
+        token_ids: TokenIds,
         tools: Sequence[ToolSpec],
         *,
         inside_reasoning: bool,
@@ -148,19 +148,19 @@ class ChatRenderer:
         )
         return Parsed(message=message, closed=closed)
 
-    def encode(self, text: str) -> npt.NDArray[np.int32]:
+    def encode(self, text: str) -> TokenIds:
         """`text` as content: never a control token; lone surrogates as their escape."""
         return self._encoder.encode_content(text)
 
-    def decode(self, token_ids: npt.NDArray[np.int32]) -> str:
+    def decode(self, token_ids: TokenIds) -> str:
         """Text for people."""
         return show_bytes(self._encoder.vocabulary.join(token_ids.tolist()))
 
-    def show(self, token_ids: npt.NDArray[np.int32]) -> TokenText:
+    def show(self, token_ids: TokenIds) -> TokenText:
         """Text for people, with the characters of each token."""
         return self._encoder.vocabulary.show(token_ids)
 
-    def reencode(self, token_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    def reencode(self, token_ids: TokenIds) -> TokenIds:
         """What the tokenizer makes of the decoded text, control tokens parsed: where it differs, re-encoding would
         have drifted."""
         return self._encoder.encode_parsed(self.decode(token_ids))

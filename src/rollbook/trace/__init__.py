@@ -36,7 +36,7 @@ from rollbook.trace.message import (
     ToolCall,
     message_key,
 )
-from rollbook.trace.node import ROOT, Branch, Fork, ForkReason, Mark, Node
+from rollbook.trace.node import ROOT, Branch, Fork, ForkReason, Mark, Node, TokenIds
 from rollbook.trace.protocols import MemorySink, Sink, TraceSource
 from rollbook.trace.redact import redact
 from rollbook.trace.runs import (
@@ -129,6 +129,7 @@ __all__ = [
     "Summary",
     "Task",
     "TimeSplit",
+    "TokenIds",
     "TokenLedger",
     "ToolCall",
     "ToolSpec",

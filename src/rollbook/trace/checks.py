@@ -32,6 +32,7 @@ from rollbook.trace.node import (
     VERSIONS,
     Mark,
     NodeText,
+    TokenIds,
 )
 from rollbook.trace.runs import RunKind, Runs
 
@@ -47,7 +48,7 @@ _KINDS = frozenset(int(kind) for kind in RunKind)
 
 
 def check_node(
-    token_ids: npt.NDArray[np.int32],
+    token_ids: TokenIds,
     runs: Runs,
     logprobs: npt.NDArray[np.float32] | None,
     rescored: npt.NDArray[np.int32],

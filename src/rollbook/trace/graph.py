@@ -38,12 +38,13 @@ from rollbook.trace.node import (
     Mark,
     Node,
     NodeText,
+    TokenIds,
 )
 from rollbook.trace.runs import NO_RUNS, Runs
 
 __all__ = ["MessageGraph"]
 
-NO_IDS: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+NO_IDS: TokenIds = np.zeros(0, np.int32)
 """No token ids."""
 
 _CODES = {origin: code for code, origin in enumerate(ORIGINS)}
@@ -109,7 +110,7 @@ class MessageGraph:
         *,
         parent: int,
         origin: Origin,
-        token_ids: npt.NDArray[np.int32] = NO_IDS,
+        token_ids: TokenIds = NO_IDS,
         runs: Runs = NO_RUNS,
         logprobs: npt.NDArray[np.float32] | None = None,
         rescored: npt.NDArray[np.int32] = NO_IDS,
@@ -283,7 +284,7 @@ class MessageGraph:
             return parts[0]
         return np.concatenate(parts) if parts else NO_IDS
 
-    def path_ids(self, leaf: int) -> npt.NDArray[np.int32]:
+    def path_ids(self, leaf: int) -> TokenIds:
         """The token ids along the path to `leaf`: int32, shape (tokens,). Without forks this is a view, not a
         copy."""
         return self.gather(self.tokens, TOKENS, self.stretches(leaf))

@@ -38,7 +38,11 @@ __all__ = [
     "Mark",
     "Node",
     "NodeText",
+    "TokenIds",
 ]
+
+TokenIds = npt.NDArray[np.int32]
+"""Token ids: int32, shape (tokens,)."""
 
 ROOT = -1
 """The parent of a node that starts a path."""
@@ -123,7 +127,7 @@ class Node:
     """Index of the predecessor, `ROOT` for none."""
     message: Message
     origin: Origin
-    token_ids: npt.NDArray[np.int32]
+    token_ids: TokenIds
     """int32, shape (tokens,): the tokens that the message adds."""
     runs: Runs
     """(RunKind, count) over `token_ids`."""
@@ -141,7 +145,7 @@ class Node:
     """None where nothing keeps it from training."""
 
     @property
-    def sampled_ids(self) -> npt.NDArray[np.int32]:
+    def sampled_ids(self) -> TokenIds:
         """The ids that the engine returned: int32, shape (sampled,)."""
         return self.token_ids[self.sampled_positions]
 
