@@ -104,9 +104,9 @@ class RolloutState:
         return Ending(Reason.INTERNAL, str(error))
 
     def reward(self, value: float | None) -> None:
-        """Bind a step reward to the turn that caused it."""
+        """Bind a step reward to the turn that caused it: the reply that is being answered, the last node so far."""
         if value is not None:
-            self.turn_rewards.append(TurnReward(int(self.trace.policy_nodes[-1]), value))
+            self.turn_rewards.append(TurnReward(self.leaf, value))
 
     def store(self) -> None:
         """Make the trace so far durable. A failing disk never changes the rollout: it is noted, and tried again
