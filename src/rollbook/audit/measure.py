@@ -15,7 +15,8 @@ from rollbook.render.protocol import RendererInfo
 from rollbook.trace.ending import Disposition, EndingKind
 from rollbook.trace.facts import Advantage
 from rollbook.trace.node import TokenIds
-from rollbook.trace.trace import ScoringStatus, Trace
+from rollbook.trace.record import ScoringStatus
+from rollbook.trace.trace import Trace
 
 __all__ = ["Evidence", "Findings", "Measure", "Probe", "Reencoder"]
 

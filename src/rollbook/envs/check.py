@@ -20,8 +20,9 @@ from rollbook.envs.toolset import ToolSet
 from rollbook.errors import RollbookError, boundary
 from rollbook.trace.ending import Ending, Reason
 from rollbook.trace.message import Role
+from rollbook.trace.record import TraceHead
 from rollbook.trace.task import Task
-from rollbook.trace.trace import Trace, TraceHead
+from rollbook.trace.trace import Trace
 
 __all__ = ["EnvCheck", "EnvFinding", "check_env"]
 

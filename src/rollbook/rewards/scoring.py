@@ -18,7 +18,8 @@ import numpy as np
 from rollbook.envs.foreign import ForeignError, call_foreign, one_line
 from rollbook.envs.protocol import Environment, Rewards
 from rollbook.errors import RecordError, RollbookError
-from rollbook.trace.trace import Trace, TurnReward
+from rollbook.trace.record import TurnReward
+from rollbook.trace.trace import Trace
 
 __all__ = ["score_trace"]
 

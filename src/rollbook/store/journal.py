@@ -23,7 +23,8 @@ from rollbook.store.frame import Codec, FrameKind, Packer, SectionId
 from rollbook.store.scan import FileKind
 from rollbook.store.segment import PART_SECTIONS, begin_file
 from rollbook.trace.node import Mark
-from rollbook.trace.trace import Trace, TraceTail
+from rollbook.trace.record import TraceTail
+from rollbook.trace.trace import Trace
 from rollbook.trace.wire import Cursor, encode_head, encode_part, encode_record, encode_tail
 
 __all__ = ["Journal", "TurnHeader"]

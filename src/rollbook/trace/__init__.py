@@ -38,6 +38,22 @@ from rollbook.trace.message import (
 )
 from rollbook.trace.node import ROOT, Branch, Fork, ForkReason, Mark, Node, TokenIds
 from rollbook.trace.protocols import MemorySink, Sink, TraceSource
+from rollbook.trace.record import (
+    Agent,
+    ContextPolicy,
+    Edge,
+    EdgeLabel,
+    ErrorNote,
+    FinalState,
+    NodeRef,
+    PolicyRecord,
+    Scoring,
+    ScoringStatus,
+    TimeSplit,
+    TraceHead,
+    TraceTail,
+    TurnReward,
+)
 from rollbook.trace.redact import redact
 from rollbook.trace.runs import (
     NO_RUNS,
@@ -57,23 +73,7 @@ from rollbook.trace.sample import (
 from rollbook.trace.summary import Summary, summarise
 from rollbook.trace.task import Task
 from rollbook.trace.tools import ToolSpec
-from rollbook.trace.trace import (
-    Agent,
-    ContextPolicy,
-    Edge,
-    EdgeLabel,
-    ErrorNote,
-    FinalState,
-    NodeRef,
-    PolicyRecord,
-    Scoring,
-    ScoringStatus,
-    TimeSplit,
-    Trace,
-    TraceHead,
-    TraceTail,
-    TurnReward,
-)
+from rollbook.trace.trace import Trace
 
 __all__ = [
     "NO_RUNS",

@@ -21,8 +21,9 @@ from rollbook.errors import RecordError
 from rollbook.trace.graph import MessageGraph
 from rollbook.trace.message import Message
 from rollbook.trace.node import COLUMN_KINDS, TOKENS, Fork, ForkReason, Mark, NodeText
+from rollbook.trace.record import FinalState
 from rollbook.trace.task import Task
-from rollbook.trace.trace import FinalState, Trace
+from rollbook.trace.trace import Trace
 
 __all__ = ["redact"]
 

@@ -11,7 +11,8 @@ import msgspec
 
 from rollbook.trace.ending import EndingKind, Reason
 from rollbook.trace.message import ParseStatus
-from rollbook.trace.trace import ScoringStatus, Trace
+from rollbook.trace.record import ScoringStatus
+from rollbook.trace.trace import Trace
 
 __all__ = ["Summary", "summarise"]
 

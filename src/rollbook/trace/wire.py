@@ -22,7 +22,8 @@ from rollbook.errors import ConfigError, NewerFormat, RecordError
 from rollbook.trace.call import Call
 from rollbook.trace.graph import MessageGraph
 from rollbook.trace.node import COLUMN_KINDS, TABLE_WIDTH, NodeText
-from rollbook.trace.trace import Edge, Trace, TraceHead, TraceTail
+from rollbook.trace.record import Edge, TraceHead, TraceTail
+from rollbook.trace.trace import Trace
 
 __all__ = [
     "WIRE_VERSION",
