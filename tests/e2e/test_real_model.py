@@ -1,4 +1,4 @@
-"""The main job on the real model, by the command line: run, audit, show, export, and what the record then holds."""
+"""The main job on the real model, through the command line: run, audit, show, export, and what the record holds."""
 
 from __future__ import annotations
 
