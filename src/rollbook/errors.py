@@ -5,10 +5,12 @@ RollbookError
 │   ├── ModelError        a model folder, GGUF file, tokenizer or template is missing, altered or unusable
 │   ├── ConfigError       a configuration is wrong, or differs from the one that a run was started with
 │   └── StoreError        a run folder or segment cannot be opened, read or written
+│       ├── DamagedFrame  (in ``rollbook.store.frame``) stored bytes are not what was written
 │       ├── NewerFormat   written by a newer version than this one can read
 │       └── RunLocked     another process writes into the same run
 ├── RecordError           data breaks an invariant of the record; it was refused and nothing was changed
-└── RolloutFailure        (in ``rollbook.trace.ending``) a fault that ends a rollout, with its typed reason
+├── RolloutFailure        (in ``rollbook.trace.ending``) a fault that ends a rollout, with its typed reason
+└── ForeignError, ToolRefused, NotConvertible (in ``rollbook.envs``): what a user's own code did; stays in the rollout
 
 A ``UsageError`` reaches the terminal as one message without a traceback (exit code 2). Anything that is not a
 ``RollbookError`` and escapes is a bug of ours and keeps its traceback.

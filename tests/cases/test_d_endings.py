@@ -356,10 +356,10 @@ def test_a_run_that_is_resumed_tells_the_same(tmp_path: Path) -> None:
         )
 
     loaded = LoadedPolicy(ScriptedPolicy(speak), bytes_renderer())
-    asyncio.run(run(config, tmp_path / "run", loaded=loaded))
+    asyncio.run(run(config, tmp_path / "run", policy=loaded))
     before, notes = told(tmp_path / "run"), RunReader(tmp_path / "run").annotations()
     assert before[1] == {True: 3, False: 3}
-    asyncio.run(run(config, tmp_path / "run", loaded=loaded, resume=True))
+    asyncio.run(run(config, tmp_path / "run", policy=loaded, resume=True))
     assert told(tmp_path / "run") == before
     assert RunReader(tmp_path / "run").annotations() == notes
 

@@ -255,7 +255,7 @@ register("case-j15", Uneven)
 
 def test_the_advantages_of_a_run_reach_the_rows_of_the_same_rollouts(tmp_path: Path) -> None:
     config = RunConfig(environment="case-j15", tasks=3, group=2)
-    asyncio.run(run(config, tmp_path / "run", loaded=Script([says("a")]).loaded()))
+    asyncio.run(run(config, tmp_path / "run", policy=Script([says("a")]).loaded()))
     reader = RunReader(tmp_path / "run")
     export(reader, "jsonl", tmp_path / "out.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]

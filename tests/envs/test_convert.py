@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollbook.envs.convert import DEPTH_LIMIT, NotConvertible, cut_text, to_text
+from rollbook.envs.convert import MAX_DEPTH, NotConvertible, cut_text, to_text
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -108,9 +108,9 @@ def test_a_cycle_is_refused() -> None:
 
 def test_deep_containers_are_taken_up_to_the_limit() -> None:
     deep: object = 1
-    for _ in range(DEPTH_LIMIT):
+    for _ in range(MAX_DEPTH):
         deep = [deep]
-    assert to_text(deep).text.count("[") == DEPTH_LIMIT
+    assert to_text(deep).text.count("[") == MAX_DEPTH
     with pytest.raises(NotConvertible):
         to_text([deep])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
@@ -42,16 +42,13 @@ async def stubborn() -> str:
     return "late"
 
 
-def run(awaitable: Awaitable[object], seconds: float | None = 5.0) -> object:
-    async def main() -> object:
-        return await call_foreign(awaitable, seconds)
-
-    return asyncio.run(main())
+def run(function: Callable[..., Awaitable[object]], *given: object, seconds: float | None = 5.0) -> object:
+    return asyncio.run(call_foreign(seconds, function, *given))
 
 
 def test_a_value_comes_back() -> None:
-    assert run(give(3)) == 3
-    assert run(give(3), None) == 3
+    assert run(give, 3) == 3
+    assert run(give, 3, seconds=None) == 3
 
 
 @pytest.mark.parametrize(
@@ -68,34 +65,34 @@ def test_a_value_comes_back() -> None:
 )
 def test_what_it_raises_becomes_one_line(error: BaseException, text: str) -> None:
     with pytest.raises(ForeignError, match=f"^{text}$"):
-        run(fail(error))
+        run(fail, error)
 
 
 def test_the_text_is_bounded() -> None:
     assert one_line("a\r\n\tb  c") == "a b c"
     with pytest.raises(ForeignError) as caught:
-        run(fail(ValueError("x" * 10_000)))
+        run(fail, ValueError("x" * 10_000))
     assert len(str(caught.value)) == 400
     assert str(caught.value).endswith("...")
 
 
 @pytest.mark.parametrize("code", [never, stubborn])
-def test_the_limit_of_time_holds_and_a_late_result_does_not_count(code: type[Awaitable[object]]) -> None:
+def test_the_limit_of_time_holds_and_a_late_result_does_not_count(code: Callable[[], Awaitable[object]]) -> None:
     with pytest.raises(ForeignError, match=r"did not return within 0\.01 s"):
-        run(code(), 0.01)
+        run(code, seconds=0.01)
 
 
 def test_a_rollout_failure_passes() -> None:
     with pytest.raises(RolloutFailure, match="the host is gone"):
-        run(fail(RolloutFailure(Reason.SANDBOX_LOST, "the host is gone")))
+        run(fail, RolloutFailure(Reason.SANDBOX_LOST, "the host is gone"))
 
 
 def test_a_rollout_failure_passes_out_of_a_group() -> None:
     inner = ExceptionGroup("inner", [ValueError("x"), RolloutFailure(Reason.SANDBOX_LOST, "gone")])
     with pytest.raises(RolloutFailure, match="gone"):
-        run(fail(ExceptionGroup("outer", [inner])))
+        run(fail, ExceptionGroup("outer", [inner]))
     with pytest.raises(ForeignError, match="ExceptionGroup"):
-        run(fail(ExceptionGroup("outer", [ValueError("x")])))
+        run(fail, ExceptionGroup("outer", [ValueError("x")]))
 
 
 def test_a_cancellation_of_the_caller_passes_and_reaches_the_code() -> None:
@@ -108,7 +105,7 @@ def test_a_cancellation_of_the_caller_passes_and_reaches_the_code() -> None:
             reached.append("code")
 
     async def main() -> None:
-        task = asyncio.create_task(call_foreign(code(), 5.0))
+        task = asyncio.create_task(call_foreign(5.0, code))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -120,12 +117,12 @@ def test_a_cancellation_of_the_caller_passes_and_reaches_the_code() -> None:
 
 def test_a_cancellation_that_the_code_brought_on_itself_is_its_failure() -> None:
     with pytest.raises(ForeignError, match="cancelled itself"):
-        run(fail(asyncio.CancelledError()))
+        run(fail, asyncio.CancelledError())
 
 
 def test_ctrl_c_passes() -> None:
     async def main() -> None:
         with pytest.raises(KeyboardInterrupt):
-            await call_foreign(fail(KeyboardInterrupt()), 5.0)
+            await call_foreign(5.0, fail, KeyboardInterrupt())
 
     asyncio.run(main())

@@ -252,14 +252,14 @@ MUTANTS = [
     mutant(
         "reasons share a budget",
         "group",
-        "earlier=[_reason(each) for each in attempts]",
-        "earlier=[_reason(trace) for _ in attempts]",
+        "earlier=[ending_of(each).reason for each in attempts]",
+        "earlier=[ending_of(trace).reason for _ in attempts]",
         "group.py::test_each_reason_has_its_own_budget_and_then_the_member_is_dropped",
     ),
     mutant(
         "a wait has no end",
         "group",
-        "BACKOFF_MOST)",
+        "MAX_BACKOFF)",
         "1e9)",
         "group.py::test_the_wait_before_a_retry_grows_and_has_an_end",
     ),

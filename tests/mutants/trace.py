@@ -157,7 +157,7 @@ TRACES = [
         "if False and",
         "test_there_is_no_reward_where_scoring_failed",
     ),
-    trace("turn rewards on turns", " or origins[each.node] != _POLICY", "", "test_a_turn_reward_belongs_to_a_turn[0]"),
+    trace("turn rewards on turns", " or origins[each.node] != POLICY", "", "test_a_turn_reward_belongs_to_a_turn[0]"),
     trace(
         "turn rewards on nodes",
         "if not 0 <= each.node < len(origins) or origins",

@@ -120,7 +120,7 @@ COLUMNS = [
     columns("known origins", " and origins.max(initial=0) < len(ORIGINS)", "", f"{MANY}[unknown origin]"),
     columns(
         "only the policy samples",
-        "((sampled == 0) | (origins == _POLICY)).all()",
+        "((sampled == 0) | (origins == POLICY)).all()",
         "True",
         f"{CHECKS}::test_only_the_policy_samples_among_many",
     ),

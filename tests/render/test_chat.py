@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollbook.errors import ModelError
-from rollbook.render import HERMES_EXAMPLES, ChatRenderer, RendererConfig, Rendering, Turn
+from rollbook.render import HERMES_EXAMPLES, ChatRenderer, RendererConfig, Rendering
 from rollbook.render.template import plain_render
 from rollbook.render.tracked import Tracked, scaffold
 from rollbook.trace.message import Message, ParseStatus, Role, ToolCall
@@ -70,7 +70,7 @@ def same(one: str, other: str) -> bool:
 def step_by_step(chosen: Family, start: tuple[Message, ...], turns: Any) -> list[Rendering]:
     """The renderings of a whole conversation, as the rollout loop asks for them."""
     made = [chosen.renderer.open(start, ())]
-    return made + [chosen.renderer.extend(Turn(last_id=chosen.stop), batch, ()) for _, batch in turns]
+    return made + [chosen.renderer.extend(chosen.stop, batch, ()) for _, batch in turns]
 
 
 def joined(chosen: Family, made: list[Rendering], turns: Any) -> list[int]:
@@ -136,9 +136,7 @@ def test_content_is_spelled_as_it_was_given(name: str, text: str) -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_messages_of_a_batch_are_cut_between_them(name: str) -> None:
     chosen = family(name)
-    made = chosen.renderer.extend(
-        Turn(last_id=chosen.stop), [result("one"), result(""), result("three"), user("go")], ()
-    )
+    made = chosen.renderer.extend(chosen.stop, [result("one"), result(""), result("three"), user("go")], ())
     shown = [chosen.renderer.decode(one.token_ids) for one in made.messages]
     if chosen.renderer.finding.renders_calls:
         assert shown == [
@@ -186,8 +184,8 @@ def test_default_system_text_is_scaffold() -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_turn_without_an_end_is_closed_first(name: str) -> None:
     chosen = family(name)
-    open_turn = chosen.renderer.extend(Turn(last_id=5), [user("go")], ()).messages[0]
-    closed = chosen.renderer.extend(Turn(last_id=chosen.stop), [user("go")], ()).messages[0]
+    open_turn = chosen.renderer.extend(5, [user("go")], ()).messages[0]
+    closed = chosen.renderer.extend(chosen.stop, [user("go")], ()).messages[0]
     assert open_turn.token_ids.tolist() == [chosen.stop, *closed.token_ids.tolist()]
     assert open_turn.runs.tolist() == [[RunKind.FORCED, 1], *closed.runs.tolist()]
     assert open_turn.token_ids.dtype == open_turn.runs.dtype == np.int32
@@ -197,10 +195,9 @@ def test_a_turn_without_an_end_is_closed_first(name: str) -> None:
 def test_another_end_token_stays_as_it_is(name: str) -> None:
     chosen = family(name)
     other = chosen.encoder.added["<|endoftext|>"]
-    made = chosen.renderer.extend(Turn(last_id=other), [user("go")], ()).messages[0]
+    made = chosen.renderer.extend(other, [user("go")], ()).messages[0]
     assert (
-        made.token_ids.tolist()
-        == chosen.renderer.extend(Turn(last_id=chosen.stop), [user("go")], ()).messages[0].token_ids.tolist()
+        made.token_ids.tolist() == chosen.renderer.extend(chosen.stop, [user("go")], ()).messages[0].token_ids.tolist()
     )
 
 
@@ -262,7 +259,7 @@ def test_examples_of_a_tool_prompt_are_turns_of_content() -> None:
 def test_lone_surrogates_are_shown_as_their_escape_and_kept_in_the_record() -> None:
     for name in ("smollm2-text", "qwen3-marked"):
         chosen = family(name)
-        made = chosen.renderer.extend(Turn(last_id=chosen.stop), [result("a\ud835b"), result("c")], ())
+        made = chosen.renderer.extend(chosen.stop, [result("a\ud835b"), result("c")], ())
         assert "a\\ud835b" in chosen.renderer.decode(made.messages[0].token_ids)
         assert made.messages[0].message.content == "a\ud835b"
         assert chosen.renderer.decode(chosen.renderer.encode("\udc00")) == "\\udc00"
@@ -271,7 +268,7 @@ def test_lone_surrogates_are_shown_as_their_escape_and_kept_in_the_record() -> N
 def test_long_text_and_many_messages_stay_whole() -> None:
     chosen = family("qwen3-marked")
     long = "The answer is <|im_end|> five.\n" * 33000
-    made = chosen.renderer.extend(Turn(last_id=chosen.stop), [result(long), *[result(f"r{n}") for n in range(99)]], ())
+    made = chosen.renderer.extend(chosen.stop, [result(long), *[result(f"r{n}") for n in range(99)]], ())
     assert long in chosen.renderer.decode(made.messages[0].token_ids)
     assert chosen.renderer.decode(made.messages[50].token_ids) == "\n<tool_response>\nr49\n</tool_response>"
 
@@ -339,7 +336,7 @@ def test_what_cannot_be_rendered_is_refused() -> None:
     with pytest.raises(ModelError, match="at least one message"):
         chosen.open([], ())
     with pytest.raises(ModelError, match="at least one message"):
-        chosen.extend(Turn(last_id=1), [], ())
+        chosen.extend(1, [], ())
     with pytest.raises(ModelError, match="did not parse"):
         chosen.open([user("x"), message(Role.ASSISTANT, "", tool_calls=(bad,)), user("y")], ())
     config = RendererConfig(name="m", stop_ids=frozenset({7}))
@@ -354,4 +351,4 @@ def test_a_template_that_leaves_a_message_out_is_refused() -> None:
     text += "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     made = ChatRenderer.build(tokenizer_json(marked=True), text, RendererConfig(name="m", stop_ids=stops))
     with pytest.raises(ModelError, match=r"leaves out the text of message 1 \(role tool\)"):
-        made.extend(Turn(last_id=1), [result("5")], ())
+        made.extend(1, [result("5")], ())

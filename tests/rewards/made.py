@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from rollbook.trace.ending import Ending, Reason
-from rollbook.trace.graph import ROOT
 from rollbook.trace.message import Message, Origin, Role
+from rollbook.trace.node import ROOT
+from rollbook.trace.record import Agent, PolicyRecord, TraceHead
 from rollbook.trace.task import Task
-from rollbook.trace.trace import Agent, PolicyRecord, Trace, TraceHead
+from rollbook.trace.trace import Trace
 
 
 def ended(

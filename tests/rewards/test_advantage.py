@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollbook.errors import RecordError
+from rollbook.errors import RecordError, UsageError
 from rollbook.rewards.advantage import GroupAdvantages, advantages
 from rollbook.rewards.dispositions import rules_hash
 from rollbook.trace.annotation import Annotation
@@ -36,7 +36,8 @@ def test_the_worked_example_wrong_and_right() -> None:
     assert wrong_mean == 0.375
     assert (wrong["lost0"], wrong["lost1"]) == (-0.375, -0.375)
 
-    (group,) = advantages(traces).groups
+    made = advantages(traces)
+    (group,) = made.groups
     assert group.baseline == 0.5
     assert group.values == {
         **{f"pass{n}": 0.5 for n in range(3)},
@@ -44,7 +45,7 @@ def test_the_worked_example_wrong_and_right() -> None:
         "cut": -0.5,
     }
     assert (group.scheduled, group.used, len(group.members)) == (8, 6, 8)
-    assert [note.value["advantage"] for note in group.annotations() if note.rollout == "lost0"] == [None]
+    assert [note.value["advantage"] for note in made.annotations() if note.rollout == "lost0"] == [None]
 
 
 def test_a_truncated_rollout_whose_state_passes_counts_as_a_pass() -> None:
@@ -150,6 +151,8 @@ def test_late_members_never_change_a_delivered_group() -> None:
     assert (again.late, again.values) == (("c",), {"a": 0.5, "b": -0.5, "d": 0.0})
     other = Annotation(producer="audit", name="advantage", rollout="a", value=1)
     assert advantages(late, delivered=[other]).groups[0].used == 3
+    with pytest.raises(UsageError, match="is no GroupAdvantages"):
+        advantages(late, delivered=[msgspec.structs.replace(other, producer="rewards")])
 
 
 def test_a_group_where_nobody_voted_is_delivered_too() -> None:

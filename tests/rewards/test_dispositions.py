@@ -19,7 +19,7 @@ from rollbook.trace.ending import (
     Retry,
     Score,
 )
-from rollbook.trace.graph import Mark
+from rollbook.trace.node import Mark
 from tests.rewards.made import ended
 
 

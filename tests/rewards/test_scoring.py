@@ -14,7 +14,8 @@ from rollbook.envs.protocol import Environment, Rewards
 from rollbook.errors import RecordError
 from rollbook.rewards.scoring import score_trace
 from rollbook.trace.ending import Ending, Reason, RolloutFailure
-from rollbook.trace.trace import Scoring, ScoringStatus, Trace, TurnReward
+from rollbook.trace.record import Scoring, ScoringStatus, TurnReward
+from rollbook.trace.trace import Trace
 from tests.rewards.made import ended
 
 

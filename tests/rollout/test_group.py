@@ -12,7 +12,7 @@ import pytest
 from rollbook.errors import StoreError, UsageError
 from rollbook.rewards import advantages
 from rollbook.rollout import GroupPlan, Limiter, Limits, LoadedPolicy, RolloutSettings, group, rollout, run_member
-from rollbook.rollout.group import BACKOFF, BACKOFF_MOST, backoff
+from rollbook.rollout.group import BACKOFF, MAX_BACKOFF, backoff
 from rollbook.trace import EndingRules, Fate, MemorySink, Message, Reason, Retry, RolloutFailure, Sampling, Task, Trace
 from tests.rollout.made import SMOLLM, TASK, Engine, Said, Talk, never, says, why
 
@@ -85,7 +85,7 @@ def test_earlier_attempts_count_and_the_next_one_is_behind_them() -> None:
 def test_the_wait_before_a_retry_grows_and_has_an_end() -> None:
     waits = [backoff(retries) for retries in (1, 2, 3, 9, 10_000)]
     assert waits[:3] == [BACKOFF, 2 * BACKOFF, 4 * BACKOFF]
-    assert waits[-2:] == [BACKOFF_MOST, BACKOFF_MOST]
+    assert waits[-2:] == [MAX_BACKOFF, MAX_BACKOFF]
     assert all(one <= other for one, other in pairwise(waits))
 
 

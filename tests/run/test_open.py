@@ -15,7 +15,7 @@ from tests.run.run_made import CALL, loaded
 
 def test_a_run_is_read_by_its_folder_while_nobody_holds_it(tmp_path: Path) -> None:
     config = RunConfig(environment="test-double", tasks=1, group=2)
-    asyncio.run(run(config, tmp_path / "run", loaded=loaded(tmp_path / "m", CALL, "It is 8.")))
+    asyncio.run(run(config, tmp_path / "run", policy=loaded(tmp_path / "m", CALL, "It is 8.")))
     source = open_run(str(tmp_path / "run"))
     assert len(source) == len(list(source.traces())) == len(list(source.summaries())) == 2
     assert source.get(source.rollouts()[0]).sealed

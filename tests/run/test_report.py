@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollbook.rewards import advantages, annotate, dispositions
+from rollbook.rollout import Part
 from rollbook.run import RunConfig, open_run, report, run
-from rollbook.run.report import PARTS, RunReport, _covered
+from rollbook.run.report import RunReport, _covered
 from rollbook.trace import Ending, EndingKind, Fate, MemorySink, Reason, TimeSplit, Trace
 from tests.run.run_made import BAD_CALL, CALL, loaded, small_trace
 
@@ -66,7 +67,7 @@ def test_time_parts_add_up_and_what_nobody_reported_is_missing() -> None:
     found = of(*(ended(str(n), Reason.FINAL_ANSWER, 1.0, member=n, wall=1.5) for n in range(2)))
     rows = {row.part: row for row in found.time}
     assert (rows["wall"].seconds, rows["wall"].share) == (3.0, 1.0)
-    assert sum(rows[part].seconds or 0 for part in PARTS) == 3.0
+    assert sum(rows[part].seconds or 0 for part in Part) == 3.0
     assert (rows["engine_queue"].seconds, rows["engine_queue"].share) == (None, None)
     assert (found.wall, found.tokens_per_second) == (None, None)
 
@@ -88,7 +89,7 @@ def test_tokens_trained_and_lost_account_for_every_sampled_one() -> None:
 def test_a_stored_run_counts_its_turns_and_calls(tmp_path: Path) -> None:
     config = RunConfig(environment="test-double", tasks=1, group=2)
     policy = loaded(tmp_path / "m", BAD_CALL, CALL, "It is 8.")
-    asyncio.run(run(config, tmp_path / "run", loaded=policy))
+    asyncio.run(run(config, tmp_path / "run", policy=policy))
     found = report(open_run(tmp_path / "run"))
     assert (found.rollouts, found.turns, found.tool_calls) == (2, 6, {"invalid_json": 2, "ok": 2})
     assert (found.tokens.prompt, found.tokens.cached) == (None, None)

@@ -115,7 +115,7 @@ class ByMember(Engine):
 
 def go(folder: Path, engine: Engine | None = None, config: RunConfig = CONFIG, **more: Any) -> RunOutcome:
     loaded = LoadedPolicy(engine or ByMember(), SMOLLM.renderer)
-    return asyncio.run(run(config, folder, loaded=loaded, **more))
+    return asyncio.run(run(config, folder, policy=loaded, **more))
 
 
 def rows(folder: Path) -> list[Summary]:
@@ -271,7 +271,7 @@ def stop_after(folder: Path, requests: int, config: RunConfig = CONFIG) -> None:
 
     async def scenario() -> None:
         engine = ByMember(stuck=requests)
-        task = asyncio.create_task(run(config, folder, loaded=LoadedPolicy(engine, SMOLLM.renderer), concurrency=3))
+        task = asyncio.create_task(run(config, folder, policy=LoadedPolicy(engine, SMOLLM.renderer), concurrency=3))
         await engine.waiting.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -462,11 +462,11 @@ def test_a_creation_that_was_killed_in_the_middle_can_be_made_again(tmp_path: Pa
 def test_two_runs_into_one_folder(tmp_path: Path) -> None:
     async def scenario() -> None:
         engine = ByMember(stuck=0)
-        first = asyncio.create_task(run(CONFIG, tmp_path / "run", loaded=LoadedPolicy(engine, SMOLLM.renderer)))
+        first = asyncio.create_task(run(CONFIG, tmp_path / "run", policy=LoadedPolicy(engine, SMOLLM.renderer)))
         await engine.waiting.wait()
         for resume, error in ((False, UsageError), (True, RunLocked)):
             with pytest.raises(error):
-                await run(CONFIG, tmp_path / "run", loaded=LoadedPolicy(ByMember(), SMOLLM.renderer), resume=resume)
+                await run(CONFIG, tmp_path / "run", policy=LoadedPolicy(ByMember(), SMOLLM.renderer), resume=resume)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first

@@ -110,7 +110,7 @@ def live(folder: Path, pipe: int | None, config: RunConfig) -> None:
     engine.pipe = pipe
     loaded = LoadedPolicy(engine, SMOLLM.renderer)
     resume = (folder / "run.json").exists()
-    asyncio.run(run(config, folder, resume=resume, loaded=loaded, progress=Told(pipe)))
+    asyncio.run(run(config, folder, resume=resume, policy=loaded, progress=Told(pipe)))
 
 
 @dataclass

@@ -39,7 +39,7 @@ from rollbook.trace import (
     TraceTail,
     TurnReward,
 )
-from rollbook.trace.graph import NodeText
+from rollbook.trace.node import NodeText
 from tests.store.made import TEXTS, add_turn, finish, new_trace, sample_bits, whole_trace
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "read_segment.py"

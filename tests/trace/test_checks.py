@@ -21,7 +21,7 @@ ODD = [-(2**31), -2, -1, 0, 1, 2, 3, 4, 7, 2**31 - 1]
 
 def parts(graph: MessageGraph) -> tuple[list[NodeText], np.ndarray[Any, Any], Columns]:
     """A graph in the form that `load` takes, as copies."""
-    columns = {name: graph.column(kind).view.copy() for name, kind in COLUMN_KINDS.items()}
+    columns = {name: column.view.copy() for name, column in graph.columns.items()}
     return graph.texts(), graph.counts(), columns
 
 

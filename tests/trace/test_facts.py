@@ -2,9 +2,9 @@ import msgspec
 import pytest
 
 from rollbook.errors import UsageError
-from rollbook.rewards import GroupAdvantages, annotate
+from rollbook.rewards import Advantages, annotate
 from rollbook.trace import Annotation, Disposition, Fate
-from rollbook.trace.facts import ADVANTAGE, DISPOSITION, Advantage, advantages, dispositions
+from rollbook.trace.facts import ADVANTAGE, DISPOSITION, Advantage, GroupAdvantages, advantages, dispositions
 
 FACT = Advantage(
     advantage=0.5,
@@ -63,7 +63,7 @@ def test_what_the_rewards_room_writes_is_read() -> None:
         estimator="mean_baseline",
         rules="h",
     )
-    read = advantages(written.annotations())
+    read = advantages(Advantages((written,)).annotations())
     assert read["a"] == FACT
     assert read["c"] == msgspec.structs.replace(FACT, advantage=None)
     decided = {"a": Disposition(Fate.USED, "final_answer: score")}

@@ -150,8 +150,8 @@ def test_marks() -> None:
         with pytest.raises(RecordError, match="not in this graph"):
             graph.mark(stray, Mark.DEMOTED)
     assert graph.marks == {turn: Mark.DEMOTED}
-    assert graph.text(turn).mark is Mark.DEMOTED
-    assert graph.texts(turn) == [graph.text(node) for node in range(turn, len(graph))]
+    assert graph[turn].mark is Mark.DEMOTED
+    assert graph.texts(turn) == graph.texts()[turn:]
 
 
 @given(traces())

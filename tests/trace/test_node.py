@@ -26,7 +26,7 @@ def test_a_branch_ends_at_its_leaf() -> None:
 def test_a_fork_is_kept_as_it_came(fork: Fork) -> None:
     graph = MessageGraph()
     node = graph.add(Message(role=Role.USER), parent=ROOT, origin=Origin.USER, fork=fork)
-    assert graph[node].fork == graph.text(node).fork == fork
+    assert graph[node].fork == graph.texts()[node].fork == fork
 
 
 def test_codes_of_the_node_table_are_part_of_the_stored_form() -> None:

@@ -102,7 +102,7 @@ def test_only_spellings_beside_the_node_go() -> None:
 def test_a_mark_of_before_gives_way() -> None:
     trace = forked()
     running = Trace(trace.head, calls=trace.calls)
-    running.graph.load([trace.graph.text(0), trace.graph.text(1)], *_columns(trace, 2))
+    running.graph.load(trace.graph.texts()[:2], *_columns(trace, 2))
     running.graph.mark(1, Mark.DEMOTED)
     left = redact(running, 1, 0)
     assert left.graph.marks == {0: Mark.REDACTED, 1: Mark.REDACTED}

@@ -95,8 +95,8 @@ def _first(trace: Trace, end: Cursor) -> Trace:
     part = Trace(trace.head, calls=trace.calls[: end.calls], edges=trace.edges[: end.edges])
     counts = trace.graph.counts()[: end.nodes]
     totals = counts.sum(axis=0)
-    columns = {name: trace.graph.column(kind).view[: totals[kind]] for name, kind in COLUMN_KINDS.items()}
-    part.graph.load([trace.graph.text(node) for node in range(end.nodes)], counts, columns)
+    columns = {name: trace.graph.columns[name].view[: totals[kind]] for name, kind in COLUMN_KINDS.items()}
+    part.graph.load(trace.graph.texts()[: end.nodes], counts, columns)
     return part
 
 
@@ -104,10 +104,10 @@ def assert_same(left: Trace, right: Trace) -> None:
     assert (left.head, left.tail, left.calls, left.edges) == (right.head, right.tail, right.calls, right.edges)
     assert left.sealed == right.sealed
     assert left.graph.messages == right.graph.messages
-    assert [left.graph.text(n) for n in range(len(left.graph))] == [right.graph.text(n) for n in range(len(left.graph))]
+    assert left.graph.texts() == right.graph.texts()
     assert left.graph.table.view.tobytes() == right.graph.table.view.tobytes()
-    for kind in COLUMN_KINDS.values():
-        mine, other = left.graph.column(kind).view, right.graph.column(kind).view
+    for name in COLUMN_KINDS:
+        mine, other = left.graph.columns[name].view, right.graph.columns[name].view
         assert (mine.dtype, mine.shape, mine.tobytes()) == (other.dtype, other.shape, other.tobytes())
     for one, two in zip(samples(left), samples(right), strict=True):
         for name in ARRAYS:

@@ -6,10 +6,11 @@ import asyncio
 
 from rollbook.envs.protocol import Environment, Rewards
 from rollbook.trace.ending import Ending, Reason
-from rollbook.trace.graph import ROOT
 from rollbook.trace.message import Message, Origin, Role
+from rollbook.trace.node import ROOT
+from rollbook.trace.record import PolicyRecord, TraceHead
 from rollbook.trace.task import Task
-from rollbook.trace.trace import PolicyRecord, Trace, TraceHead
+from rollbook.trace.trace import Trace
 
 
 def played(task: Task, *messages: Message | str, reason: Reason = Reason.FINAL_ANSWER) -> Trace:

@@ -3,7 +3,7 @@
 from rollbook.audit.gate import DEFAULT_GATE, Gate
 from rollbook.audit.judge import audit, audit_traces
 from rollbook.audit.measure import Reencoder
-from rollbook.audit.report import Check, Finding, Report, Status
+from rollbook.audit.report import Check, Finding, Report, Status, Unit
 from rollbook.audit.table import CHECKS
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Reencoder",
     "Report",
     "Status",
+    "Unit",
     "audit",
     "audit_traces",
 ]

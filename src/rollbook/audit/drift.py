@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-import numpy.typing as npt
 
 from rollbook.audit.measure import Findings, Measure, Reencoder
-from rollbook.trace.node import ForkReason, Node
-from rollbook.trace.runs import RunKind
+from rollbook.trace.node import ForkReason, Node, TokenIds
 from rollbook.trace.trace import Trace
 
 __all__ = ["Drift", "first_difference"]
@@ -50,8 +48,7 @@ class Drift:
         if place is None:
             return
         self.drifted += 1
-        sampled = np.flatnonzero(np.repeat(node.runs[:, 0] == RunKind.SAMPLED, node.runs[:, 1]))
-        token = int(sampled[min(place, len(sampled) - 1)])
+        token = int(node.sampled_positions[min(place, len(kept) - 1)])
         text = f"sampled {kept[place : place + 4].tolist()}, re-encoded {found[place : place + 4].tolist()}"
         self.findings.add(trace, text, node=node.index, token=token)
 
@@ -62,7 +59,7 @@ class Drift:
         return Measure.share(self.drifted, self.turns, nothing, forks_by_drift=self.forks, **self.skipped)
 
 
-def first_difference(kept: npt.NDArray[np.int32], found: npt.NDArray[np.int32]) -> int | None:
+def first_difference(kept: TokenIds, found: TokenIds) -> int | None:
     """The first position at which two sequences differ; a missing token differs. None where they are equal."""
     shared = min(len(kept), len(found))
     places = np.flatnonzero(kept[:shared] != found[:shared])

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from rollbook.audit.measure import Findings, Measure
 from rollbook.trace.ending import EndingKind, Reason
-from rollbook.trace.trace import ScoringStatus, Trace
+from rollbook.trace.record import ScoringStatus
+from rollbook.trace.trace import Trace
 
 __all__ = ["EndingMix", "RolloutRate", "ended_in_error", "scoring_failed", "truncated"]
 

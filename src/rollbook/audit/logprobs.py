@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 from rollbook.audit.measure import Findings, Measure
 from rollbook.trace.checks import LOGPROB_SLACK
-from rollbook.trace.node import LOGPROBS, RUNS, SAMPLED, TOKENS, Node
+from rollbook.trace.node import LOGPROBS, RUNS, SAMPLED, TOKENS
 from rollbook.trace.runs import RunKind
 from rollbook.trace.sample import logprobs_fit
 from rollbook.trace.trace import Trace
 
-__all__ = ["NO_TOKENS", "Aligned", "LogprobKinds", "LogprobsAbsent", "Rescored", "misalignments", "sampled_position"]
+__all__ = ["NO_TOKENS", "Aligned", "LogprobKinds", "LogprobsAbsent", "Rescored", "misalignments"]
 
 NO_TOKENS = "no trace of this batch holds sampled tokens"
 
@@ -69,14 +69,9 @@ def _broken_values(trace: Trace, counts: npt.NDArray[np.int32]) -> Iterator[tupl
     ends = graph.table.view[:, LOGPROBS]
     for place, node in zip(bad.tolist(), np.searchsorted(ends, bad, side="right").tolist(), strict=True):
         within = place - int(ends[node] - counts[node, LOGPROBS])
-        places = np.flatnonzero(np.repeat(graph[node].runs[:, 0] == RunKind.SAMPLED, graph[node].runs[:, 1]))
+        places = graph[node].sampled_positions
         token = int(places[within]) if within < len(places) else None
         yield node, token, f"logprob {values[place]!s} is not a finite number <= 0"
-
-
-def sampled_position(node: Node, nth: int) -> int:
-    """Where the nth sampled token stands among a node's ids."""
-    return int(np.flatnonzero(np.repeat(node.runs[:, 0] == RunKind.SAMPLED, node.runs[:, 1]))[nth])
 
 
 class Aligned:
@@ -166,7 +161,7 @@ class Rescored:
         for node in trace.graph:
             if len(node.rescored):
                 self.rescored += len(node.rescored)
-                first = sampled_position(node, int(node.rescored[0]))
+                first = int(node.sampled_positions[node.rescored[0]])
                 self.findings.add(trace, f"{len(node.rescored)} logprobs rescored", node=node.index, token=first)
 
     def finish(self) -> Measure:

@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from rollbook.audit.report import Finding
 from rollbook.render.protocol import RendererInfo
 from rollbook.trace.ending import Disposition, EndingKind
 from rollbook.trace.facts import Advantage
-from rollbook.trace.trace import ScoringStatus, Trace
+from rollbook.trace.node import TokenIds
+from rollbook.trace.record import ScoringStatus
+from rollbook.trace.trace import Trace
 
 __all__ = ["Evidence", "Findings", "Measure", "Probe", "Reencoder"]
 
@@ -30,7 +29,7 @@ class Reencoder(Protocol):
         """Whose tokens these are; only traces of the same tokenizer are judged."""
         ...
 
-    def reencode(self, token_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    def reencode(self, token_ids: TokenIds) -> TokenIds:
         """Decode and encode again as a harness does that sends text: control tokens are split out and keep their
         ids. int32, shape (tokens,); the input is not changed."""
         ...
@@ -84,7 +83,9 @@ class Measure:
     """What a probe measured."""
 
     value: float | None
+    """In the unit of the check; None where it could not be measured."""
     n: int
+    """Over how many things."""
     details: dict[str, float | int | str | None] = field(default_factory=dict[str, float | int | str | None])
     unjudged: str | None = None
     """Why there is no answer, and what would give one; None where there is one."""

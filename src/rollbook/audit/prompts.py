@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from rollbook.audit.logprobs import sampled_position
 from rollbook.audit.measure import Findings, Measure
 from rollbook.trace.node import ROOT, SEGMENTS, TOKENS, Mark
 from rollbook.trace.trace import Trace
@@ -33,8 +32,9 @@ class PromptTokens:
                 self.redacted += 1
                 continue
             view, nth = trace.graph[node], 0
+            positions = view.sampled_positions
             for index, size in view.segments.tolist():
-                start = sampled_position(view, nth)
+                start = int(positions[nth])
                 self._call(trace, node, index, start, stored + start)
                 nth += size
 

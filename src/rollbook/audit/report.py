@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Check", "Finding", "Report", "Status"]
+__all__ = ["Check", "Finding", "Report", "Status", "Unit"]
 
 
 class Status(StrEnum):
@@ -26,6 +26,17 @@ class Status(StrEnum):
     """The record or the caller did not give what the check needs."""
     INFO = "info"
     """Measured; the gate sets no limit."""
+
+
+class Unit(StrEnum):
+    """What the value of a check counts."""
+
+    COUNT = "count"
+    """Things; any may be one too many."""
+    SHARE = "share"
+    """From 0 to 1."""
+    VERSIONS = "versions"
+    """Policy versions."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,8 +60,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured, in `unit`; None where it was not."""
     limit: float | None
     """The most that the gate allows; None: no limit."""
-    unit: str
-    """What `value` counts: ``count``, ``share`` (0 to 1) or ``versions``."""
+    unit: Unit
     n: int
     """Over how many things it was measured."""
     of: str

@@ -22,6 +22,7 @@ from rollbook.audit.logprobs import Aligned, LogprobKinds, LogprobsAbsent, Resco
 from rollbook.audit.measure import Evidence, Findings, Probe
 from rollbook.audit.parsing import ParseRate
 from rollbook.audit.prompts import PromptTokens
+from rollbook.audit.report import Unit
 from rollbook.audit.tools import ToolsUnrendered
 from rollbook.audit.versions import VersionSpan
 
@@ -34,7 +35,7 @@ class Row:
 
     name: str
     probe: Callable[[Findings, Evidence], Probe]
-    unit: str
+    unit: Unit
     of: str
     limit: float | None
     """The default limit; None: no limit."""
@@ -50,7 +51,7 @@ CHECKS: tuple[Row, ...] = (
     Row(
         "alignment",
         lambda findings, _: Aligned(findings),
-        "count",
+        Unit.COUNT,
         "sampled tokens",
         0,
         "breaks between ids, masks, logprobs and segments",
@@ -59,7 +60,7 @@ CHECKS: tuple[Row, ...] = (
     Row(
         "executed_after_fault",
         lambda findings, _: ExecutedAfterFault(findings),
-        "count",
+        Unit.COUNT,
         "tool results",
         0,
         "results of calls that must not have run",
@@ -68,7 +69,7 @@ CHECKS: tuple[Row, ...] = (
     Row(
         "baseline_errors",
         BaselineErrors,
-        "count",
+        Unit.COUNT,
         "baseline members",
         0,
         "rollouts in a group's baseline that have no vote",
@@ -77,7 +78,7 @@ CHECKS: tuple[Row, ...] = (
     Row(
         "duplicate_ids",
         lambda findings, _: DuplicateIds(findings),
-        "count",
+        Unit.COUNT,
         "rollouts",
         0,
         "rollouts whose id is there twice",
@@ -86,7 +87,7 @@ CHECKS: tuple[Row, ...] = (
     Row(
         "tools_unrendered",
         lambda findings, _: ToolsUnrendered(findings),
-        "count",
+        Unit.COUNT,
         "rollouts with tools",
         0,
         "rollouts whose tools never reached the prompt",
@@ -95,7 +96,7 @@ CHECKS: tuple[Row, ...] = (
     Row(
         "prompt_tokens",
         lambda findings, _: PromptTokens(findings),
-        "count",
+        Unit.COUNT,
         "calls",
         0,
         "engine calls whose prompt is not what the record holds",
@@ -105,7 +106,7 @@ CHECKS: tuple[Row, ...] = (
     Row(
         "logprob_kind",
         lambda findings, _: LogprobKinds(findings),
-        "share",
+        Unit.SHARE,
         "logprobs",
         0,
         "logprobs that are not of the distribution that was sampled",
@@ -115,7 +116,7 @@ CHECKS: tuple[Row, ...] = (
     Row(
         "logprobs_absent",
         lambda findings, _: LogprobsAbsent(findings),
-        "share",
+        Unit.SHARE,
         "sampled tokens",
         0,
         "sampled tokens without a logprob",
@@ -125,7 +126,7 @@ CHECKS: tuple[Row, ...] = (
     Row(
         "rescored",
         lambda findings, _: Rescored(findings),
-        "share",
+        Unit.SHARE,
         "logprobs",
         None,
         "logprobs from a second request",
@@ -135,7 +136,7 @@ CHECKS: tuple[Row, ...] = (
     Row(
         "drift",
         lambda findings, evidence: Drift(findings, evidence.reencoder),
-        "share",
+        Unit.SHARE,
         "turns",
         None,
         "turns that would have come back as other ids, had their text been encoded again",
@@ -145,7 +146,7 @@ CHECKS: tuple[Row, ...] = (
     Row(
         "malformed",
         lambda findings, _: ParseRate(findings, parsing.MALFORMED),
-        "share",
+        Unit.SHARE,
         "attempted calls",
         None,
         "attempted calls that are not calls in form",
@@ -154,7 +155,7 @@ CHECKS: tuple[Row, ...] = (
     Row(
         "bad_arguments",
         lambda findings, _: ParseRate(findings, parsing.BAD_ARGUMENTS),
-        "share",
+        Unit.SHARE,
         "attempted calls",
         None,
         "attempted calls whose arguments do not fit the schema",
@@ -163,7 +164,7 @@ CHECKS: tuple[Row, ...] = (
     Row(
         "unknown_tool",
         lambda findings, _: ParseRate(findings, parsing.UNKNOWN_TOOL),
-        "share",
+        Unit.SHARE,
         "attempted calls",
         None,
         "attempted calls of tools that were not offered",
@@ -172,7 +173,7 @@ CHECKS: tuple[Row, ...] = (
     Row(
         "inside_reasoning",
         lambda findings, _: ParseRate(findings, parsing.INSIDE_REASONING),
-        "share",
+        Unit.SHARE,
         "attempted calls",
         None,
         "attempted calls written inside reasoning, which never run",
@@ -181,7 +182,7 @@ CHECKS: tuple[Row, ...] = (
     Row(
         "cut_calls",
         lambda findings, _: ParseRate(findings, parsing.CUT),
-        "share",
+        Unit.SHARE,
         "attempted calls",
         None,
         "attempted calls that the generation limit cut",
@@ -190,7 +191,7 @@ CHECKS: tuple[Row, ...] = (
     Row(
         "endings",
         lambda findings, _: EndingMix(findings),
-        "count",
+        Unit.COUNT,
         "rollouts",
         0,
         "rollouts without an ending",
@@ -199,7 +200,7 @@ CHECKS: tuple[Row, ...] = (
     Row(
         "error_rate",
         lambda findings, _: RolloutRate(findings, endings.ended_in_error),
-        "share",
+        Unit.SHARE,
         "rollouts",
         0.2,
         "rollouts that something broke, interruptions apart",
@@ -208,7 +209,7 @@ CHECKS: tuple[Row, ...] = (
     Row(
         "scoring_failed",
         lambda findings, _: RolloutRate(findings, endings.scoring_failed),
-        "share",
+        Unit.SHARE,
         "rollouts",
         0.05,
         "rollouts whose scorer failed",
@@ -217,7 +218,7 @@ CHECKS: tuple[Row, ...] = (
     Row(
         "truncated",
         lambda findings, _: RolloutRate(findings, endings.truncated),
-        "share",
+        Unit.SHARE,
         "rollouts",
         None,
         "rollouts that a budget or a limit cut short",
@@ -226,7 +227,7 @@ CHECKS: tuple[Row, ...] = (
     Row(
         "zero_variance",
         ZeroVariance,
-        "share",
+        Unit.SHARE,
         "groups",
         None,
         "groups whose voters all have the same reward, which teach nothing",
@@ -235,7 +236,7 @@ CHECKS: tuple[Row, ...] = (
     Row(
         "group_sizes",
         GroupSizes,
-        "share",
+        Unit.SHARE,
         "groups",
         None,
         "groups that used fewer rollouts than were scheduled",
@@ -244,7 +245,7 @@ CHECKS: tuple[Row, ...] = (
     Row(
         "duplicates",
         lambda findings, _: DuplicateTokens(findings),
-        "share",
+        Unit.SHARE,
         "rollouts",
         None,
         "rollouts with the same sampled tokens as another one of their group",
@@ -254,7 +255,7 @@ CHECKS: tuple[Row, ...] = (
     Row(
         "version_span",
         lambda findings, _: VersionSpan(findings),
-        "versions",
+        Unit.VERSIONS,
         "rollouts",
         None,
         "policy versions between the oldest and the newest token of one rollout",
@@ -263,7 +264,7 @@ CHECKS: tuple[Row, ...] = (
     Row(
         "tokens_lost",
         TokensLost,
-        "share",
+        Unit.SHARE,
         "sampled tokens",
         None,
         "sampled tokens that no sample trains",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from rollbook.audit import Check, Report, Status
-from rollbook.cli.screen import MISSING, show_table, visible
+from rollbook.audit import Check, Report, Status, Unit
+from rollbook.cli.screen import MISSING, share, show_table, visible
 
 __all__ = ["show_audit"]
 
@@ -33,9 +33,9 @@ def show_audit(out: Console, report: Report) -> None:
 
 
 def _value(check: Check, value: float | None) -> str:
-    if value is None:
-        return MISSING
-    return f"{100 * value:.1f} %" if check.unit == "share" else f"{value:g}"
+    if check.unit is Unit.SHARE:
+        return share(value)
+    return MISSING if value is None else f"{value:g}"
 
 
 def _explain(out: Console, check: Check) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rollbook.cli.screen import console, print_json, show_table
+from rollbook.cli.screen import console, counts, print_json, show_table
 from rollbook.export import FORMS, ExportReport, export
 from rollbook.run import open_run
 
@@ -49,14 +49,10 @@ def _rows(done: ExportReport) -> list[tuple[str, str]]:
     return [
         ("rollouts read", str(done.rollouts)),
         ("samples written", str(done.samples)),
-        ("sampled tokens", f"{done.captured}: {done.trained} train, lost: {_counts(done.lost)}"),
-        ("rollouts without a sample", _counts(done.without_samples)),
-        ("rollouts refused", _counts(done.refused)),
+        ("sampled tokens", f"{done.captured}: {done.trained} train, lost: {counts(done.lost)}"),
+        ("rollouts without a sample", counts(done.without_samples)),
+        ("rollouts refused", counts(done.refused)),
         ("turn rewards without a sample", str(done.unbound_turn_rewards)),
         ("samples with unfit logprobs", str(done.unfit_samples)),
         ("annotations used", f"{done.snapshot.count} ({done.snapshot.hash})"),
     ]
-
-
-def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count} {reason}" for reason, count in counts.items()) or "none"

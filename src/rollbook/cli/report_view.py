@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
-from rollbook.cli.screen import MISSING, number, share, show_table
+from rollbook.cli.screen import MISSING, counts, number, share, show_table
 from rollbook.run import RunReport
 from rollbook.run.report import GroupRow, MemberRow, TimeRow
 from rollbook.trace import Fate
@@ -60,13 +60,11 @@ def show_time(out: Console, report: RunReport) -> None:
 def show_totals(out: Console, report: RunReport) -> None:
     """Tokens, tool calls and speed."""
     tokens = report.tokens
-    lost = ", ".join(f"{count} {reason}" for reason, count in tokens.lost.items()) or "none"
-    calls = ", ".join(f"{count} {status}" for status, count in report.tool_calls.items()) or "none"
     rows = [
         ("rollouts, turns", f"{report.rollouts}, {report.turns}"),
         ("prompt tokens", f"{number(tokens.prompt)} ({number(tokens.cached)} from the engine's cache)"),
-        ("sampled tokens", f"{tokens.sampled}: {tokens.trained} to train, lost: {lost}"),
-        ("tool calls by parse status", calls),
+        ("sampled tokens", f"{tokens.sampled}: {tokens.trained} to train, lost: {counts(tokens.lost)}"),
+        ("tool calls by parse status", counts(report.tool_calls)),
         ("wall", f"{number(report.wall, 1)} s"),
         ("sampled tokens per second", number(report.tokens_per_second, 1)),
     ]
@@ -88,5 +86,4 @@ def _last(row: GroupRow) -> list[MemberRow]:
 
 
 def _retried(members: Iterable[MemberRow]) -> str:
-    counts = Counter(member.reason for member in members if member.fate is Fate.RETRIED)
-    return ", ".join(f"{count} {reason}" for reason, count in counts.items()) or MISSING
+    return counts(Counter(member.reason for member in members if member.fate is Fate.RETRIED), MISSING)

@@ -112,7 +112,7 @@ def _run(
                     resume=given["resume"],
                     allow_changed=given["allow_changed"],
                     concurrency=given["concurrency"],
-                    loaded=loaded,
+                    policy=loaded,
                     progress=bar,
                 )
             )

@@ -12,7 +12,7 @@ import json
 import math
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from rich.box import SIMPLE_HEAD
@@ -20,7 +20,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["console", "fold", "forgive_streams", "number", "print_json", "share", "show_table", "visible"]
+__all__ = [
+    "MISSING",
+    "console",
+    "counts",
+    "fold",
+    "forgive_streams",
+    "number",
+    "print_json",
+    "share",
+    "show_table",
+    "visible",
+]
 
 WIDTH = 100
 """The most columns that tables take."""
@@ -80,6 +91,11 @@ def number(value: float | None, digits: int = 3) -> str:
 def share(value: float | None) -> str:
     """A share as a percentage."""
     return MISSING if value is None else f"{100 * value:.1f} %"
+
+
+def counts(things: Mapping[Any, int], nothing: str = "none") -> str:
+    """How many of each, in their order; `nothing` where there are none."""
+    return ", ".join(f"{count} {thing}" for thing, count in things.items()) or nothing
 
 
 def show_table(

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from rollbook.cli.screen import MISSING, console, number, print_json, show_table, visible
+from rollbook.cli.screen import MISSING, console, counts, number, print_json, show_table, visible
 from rollbook.cli.trace_view import show_trace, trace_document
 from rollbook.errors import UsageError
 from rollbook.run import open_run
@@ -84,7 +84,6 @@ def _show_run(source: RunReader, *, as_json: bool) -> None:
 
 
 def _line(row: Summary, fate: str) -> tuple[str, ...]:
-    calls = ", ".join(f"{count} {status}" for status, count in sorted(row.parse.items()))
     return (
         row.rollout.removeprefix(f"{row.run}-") if row.run else row.rollout,
         f"{row.kind}/{row.reason}" if row.kind else MISSING,
@@ -92,7 +91,7 @@ def _line(row: Summary, fate: str) -> tuple[str, ...]:
         fate,
         str(row.turns),
         f"{row.sampled}/{row.tokens}",
-        calls or MISSING,
+        counts(dict(sorted(row.parse.items())), MISSING),
         number(row.wall, 2),
     )
 

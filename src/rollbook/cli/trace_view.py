@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rollbook.cli.screen import MISSING, fold, number, visible
-from rollbook.trace import Branch, Call, Disposition, Message, Node, ToolCall, Trace, facts
+from rollbook.trace import Branch, Call, Disposition, Message, Node, ParseStatus, ToolCall, Trace, facts
 
 __all__ = ["show_trace", "trace_document"]
 
@@ -144,7 +144,7 @@ class _Page:
         error = f": {call.error}" if call.error else ""
         arguments = MISSING if call.arguments is None else json.dumps(call.arguments, ensure_ascii=False)
         self.line(f"tool call {call.id} {call.name or MISSING} {fold(arguments, FOLD, full=self.full)}", indent=4)
-        self.line(f"{call.status}{error}", "green" if call.status == "ok" else "red", 6)
+        self.line(f"{call.status}{error}", "green" if call.status is ParseStatus.OK else "red", 6)
         if call.raw:
             self.line(f"as sampled: {fold(call.raw.strip(), FOLD, full=self.full)}", "dim", 6)
 

@@ -1,7 +1,7 @@
 """Environments: the protocol, tools from typed async functions, the registry and the conformance check."""
 
 from rollbook.envs.check import EnvCheck, EnvFinding, check_env
-from rollbook.envs.convert import NotConvertible, ToolText, cut_text, to_text
+from rollbook.envs.convert import NotConvertible, to_text
 from rollbook.envs.foreign import ForeignError, call_foreign
 from rollbook.envs.outcome import ToolOutcome, ToolRefused, error_observation, failed
 from rollbook.envs.protocol import Environment, Rewards, StepResult
@@ -22,10 +22,8 @@ __all__ = [
     "ToolOutcome",
     "ToolRefused",
     "ToolSet",
-    "ToolText",
     "call_foreign",
     "check_env",
-    "cut_text",
     "error_observation",
     "factory",
     "failed",

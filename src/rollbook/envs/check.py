@@ -20,8 +20,9 @@ from rollbook.envs.toolset import ToolSet
 from rollbook.errors import RollbookError, boundary
 from rollbook.trace.ending import Ending, Reason
 from rollbook.trace.message import Role
+from rollbook.trace.record import TraceHead
 from rollbook.trace.task import Task
-from rollbook.trace.trace import Trace, TraceHead
+from rollbook.trace.trace import Trace
 
 __all__ = ["EnvCheck", "EnvFinding", "check_env"]
 
@@ -119,13 +120,13 @@ class _Checker:
                 await self._act(environment, task)
             finally:
                 with self.guard(EnvCheck.CLEANUP):
-                    await call_foreign(environment.cleanup(), CALL_SECONDS)
+                    await call_foreign(CALL_SECONDS, environment.cleanup)
 
     async def _act(self, environment: Environment, task: Task) -> None:
-        first = await call_foreign(environment.setup(task), CALL_SECONDS)
+        first = await call_foreign(CALL_SECONDS, environment.setup, task)
         if not first or first[-1].role is Role.ASSISTANT:
             self.found(EnvCheck.SETUP, "the first observation is empty, or ends with an assistant's message")
         trace = Trace(TraceHead(rollout="check", group="check", task=task, policies=()))
         trace.end(Ending(Reason.MAX_TOKENS, "before the first reply"))
         with self.guard(EnvCheck.SCORE):
-            await call_foreign(environment.score(trace), CALL_SECONDS)
+            await call_foreign(CALL_SECONDS, environment.score, trace)

@@ -24,7 +24,7 @@ from rollbook.errors import RollbookError
 
 __all__ = ["NotConvertible", "ToolText", "cut_text", "plain_json", "to_text"]
 
-DEPTH_LIMIT = 64
+MAX_DEPTH = 64
 """How deep containers may be nested."""
 
 
@@ -71,8 +71,8 @@ def _from_bytes(raw: bytes, value_type: str) -> ToolText:
 
 def plain_json(value: object, where: str = "value", depth: int = 0) -> Any:
     """`value` as plain JSON data: dict, list, str, int, float, bool, None. Raises `NotConvertible`."""
-    if depth > DEPTH_LIMIT:
-        raise NotConvertible(f"{where[:80]}: nested deeper than {DEPTH_LIMIT}, or a cycle")
+    if depth > MAX_DEPTH:
+        raise NotConvertible(f"{where[:80]}: nested deeper than {MAX_DEPTH}, or a cycle")
     match value:
         case None | bool() | int() | str():
             return value
@@ -88,7 +88,7 @@ def plain_json(value: object, where: str = "value", depth: int = 0) -> Any:
         case msgspec.Struct():
             return _object(cast("dict[object, object]", msgspec.structs.asdict(value)), where, depth)
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            fields = {field.name: value.__getattribute__(field.name) for field in dataclasses.fields(value)}
+            fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
             return _object(cast("dict[object, object]", fields), where, depth)
         case _:
             raise NotConvertible(f"{where}: JSON has no form for {type(value).__name__}")

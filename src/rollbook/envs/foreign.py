@@ -8,17 +8,18 @@ the limit, a cancellation that the code brought on itself) becomes a `ForeignErr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TypeVar, cast
+from collections.abc import Awaitable, Callable
+from typing import ParamSpec, TypeVar, cast
 
 from rollbook.errors import RollbookError, boundary
 from rollbook.trace.ending import RolloutFailure
 
 __all__ = ["ForeignError", "call_foreign", "one_line"]
 
-LINE_LIMIT = 400
+MAX_LINE = 400
 """The most characters of an error text that a policy or a report sees."""
 
+Given = ParamSpec("Given")
 Value = TypeVar("Value")
 
 
@@ -26,15 +27,18 @@ class ForeignError(RollbookError):
     """Code that is not ours failed; the text says how, in one line."""
 
 
-def one_line(text: str, limit: int = LINE_LIMIT) -> str:
+def one_line(text: str, limit: int = MAX_LINE) -> str:
     """`text` with its white space folded to single spaces; what is over `limit` characters is cut with a visible
     ``...``."""
     folded = " ".join(text.split())
     return folded if len(folded) <= limit else f"{folded[: limit - 3]}..."
 
 
-async def call_foreign(awaitable: Awaitable[Value], seconds: float | None) -> Value:
-    """Await `awaitable` for at most `seconds` (None: no limit). Raises `ForeignError` or `RolloutFailure`.
+async def call_foreign(
+    seconds: float | None, function: Callable[Given, Awaitable[Value]], *args: Given.args, **options: Given.kwargs
+) -> Value:
+    """Call an async function and await it for at most `seconds` (None: no limit). Raises `ForeignError` or
+    `RolloutFailure`.
 
     At the limit the code is cancelled and waited for. Code that swallows its cancellation holds the caller until it
     returns, and its late result does not count.
@@ -45,7 +49,7 @@ async def call_foreign(awaitable: Awaitable[Value], seconds: float | None) -> Va
     try:
         async with timer:
             with boundary("", ForeignError):
-                value = await awaitable
+                value = await function(*args, **options)
     except TimeoutError:
         raise ForeignError(late) from None
     except asyncio.CancelledError:

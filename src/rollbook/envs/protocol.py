@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 from rollbook.errors import RecordError, UsageError
 from rollbook.trace.ending import Ending, EndingKind, is_reward
 from rollbook.trace.message import Message
+from rollbook.trace.record import FinalState
 from rollbook.trace.task import Task
-from rollbook.trace.trace import FinalState, Trace
+from rollbook.trace.trace import Trace
 from rollbook.trace.wire import encode_record
 
 __all__ = ["Environment", "Rewards", "StepResult"]

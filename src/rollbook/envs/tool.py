@@ -34,7 +34,7 @@ __all__ = ["Tool", "is_tool", "tool"]
 
 TOOL_SECONDS = 60.0
 """How long a tool may take unless it says otherwise."""
-OUTPUT_LIMIT = 20_000
+MAX_OUTPUT = 20_000
 """How many characters of a result the policy sees unless the tool says otherwise."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -47,6 +47,7 @@ Function = TypeVar("Function", bound=ToolFunction)
 class _Declared:
     spec: ToolSpec
     arguments: type[msgspec.Struct]
+    validator: jsonschema.Draft202012Validator
     is_method: bool
     timeout: float | None
     limit: int | None
@@ -68,7 +69,7 @@ def tool(
     name: str | None = None,
     stop: bool = False,
     timeout: float | None = TOOL_SECONDS,
-    limit: int | None = OUTPUT_LIMIT,
+    limit: int | None = MAX_OUTPUT,
 ) -> Function | Callable[[Function], Function]:
     """Mark a typed async function or method as a tool; it stays an ordinary function otherwise.
 
@@ -85,7 +86,8 @@ def tool(
         arguments = arguments_of(function, called)
         schema = parameters_schema(arguments, called)
         spec = ToolSpec(name=called, description=describe(function), parameters=schema, stop=stop)
-        _declared[function] = _Declared(spec, arguments, takes_self(function), timeout, limit)
+        validator = jsonschema.Draft202012Validator(schema)
+        _declared[function] = _Declared(spec, arguments, validator, takes_self(function), timeout, limit)
         return function
 
     return declare if function is None else declare(function)
@@ -99,7 +101,7 @@ def is_tool(function: object) -> TypeGuard[ToolFunction]:
 class Tool:
     """A tool that can be called: what the model sees of it, and the function behind it."""
 
-    __slots__ = ("_declared", "_function", "_validator", "spec")
+    __slots__ = ("_declared", "_function", "spec")
 
     def __init__(self, function: ToolFunction, owner: object | None = None) -> None:
         """`function` is marked with `tool`; `owner` is the instance that a method belongs to."""
@@ -110,7 +112,6 @@ class Tool:
             raise UsageError(f"{function!r} is a method; collect it from an instance of its environment")
         self.spec = self._declared.spec
         self._function: ToolFunction = function.__get__(owner) if self._declared.is_method else function
-        self._validator = jsonschema.Draft202012Validator(self.spec.parameters)
 
     async def invoke(self, call: ToolCall) -> ToolOutcome:
         """Run one call. Raises nothing but `RolloutFailure` and cancellation."""
@@ -127,7 +128,7 @@ class Tool:
     def _read(self, given: dict[str, Any] | None) -> dict[str, Any]:
         try:
             plain = plain_json(given, "arguments")
-            self._validator.validate(plain)  # pyright: ignore[reportUnknownMemberType] (a gap in jsonschema's stubs)
+            self._declared.validator.validate(plain)  # pyright: ignore[reportUnknownMemberType] (a gap in jsonschema's stubs)
             read = msgspec.convert(plain, self._declared.arguments, strict=True, str_keys=True)
         except jsonschema.ValidationError as error:
             where = error.json_path.removeprefix("$").removeprefix(".")
@@ -138,7 +139,7 @@ class Tool:
 
     async def _run(self, call: ToolCall, arguments: dict[str, Any]) -> ToolOutcome:
         try:
-            value = await call_foreign(self._answer(arguments), self._declared.timeout)
+            value = await call_foreign(self._declared.timeout, self._answer, arguments)
             if isinstance(value, ToolRefused):
                 return ToolOutcome(failed(call, str(value), Fault.POLICY))
             return self._outcome(call, value)

@@ -9,7 +9,6 @@ from rollbook.envs.protocol import Environment
 from rollbook.envs.tool import Tool, is_tool
 from rollbook.errors import UsageError
 from rollbook.trace.message import ParseStatus, ToolCall
-from rollbook.trace.tools import ToolSpec
 
 __all__ = ["ToolSet"]
 
@@ -17,7 +16,7 @@ __all__ = ["ToolSet"]
 class ToolSet:
     """Tools that one rollout may call."""
 
-    __slots__ = ("_tools",)
+    __slots__ = ("_tools", "specs")
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         """Raises `UsageError` where two tools share a name."""
@@ -26,6 +25,8 @@ class ToolSet:
             if each.spec.name in self._tools:
                 raise UsageError(f"two tools are called {each.spec.name!r}; give one another name: @tool(name=...)")
             self._tools[each.spec.name] = each
+        self.specs = tuple(each.spec for each in self._tools.values())
+        """What the model sees."""
 
     @classmethod
     def of(cls, environment: Environment) -> ToolSet:
@@ -36,11 +37,6 @@ class ToolSet:
         plain = (each.__func__ if isinstance(each, staticmethod) else each for each in found.values())
         return cls(Tool(each, environment) for each in plain if is_tool(each))
 
-    @property
-    def specs(self) -> tuple[ToolSpec, ...]:
-        """What the model sees."""
-        return tuple(each.spec for each in self._tools.values())
-
     def __len__(self) -> int:
         return len(self._tools)
 
@@ -50,10 +46,10 @@ class ToolSet:
     async def invoke(self, call: ToolCall) -> ToolOutcome:
         """Run one call; a call that is not ``ok`` or names no tool of this set runs nothing and gets an error
         observation. Raises nothing but `RolloutFailure` and cancellation."""
-        if call.status is not ParseStatus.OK:
-            return ToolOutcome(error_observation(call))
         found = self._tools.get(call.name) if call.name is not None else None
-        return await found.invoke(call) if found is not None else ToolOutcome(error_observation(self._unknown(call)))
+        if found is not None:
+            return await found.invoke(call)
+        return ToolOutcome(error_observation(self._unknown(call) if call.status is ParseStatus.OK else call))
 
     def _unknown(self, call: ToolCall) -> ToolCall:
         status = ParseStatus.MISSING_NAME if call.name is None else ParseStatus.UNKNOWN_TOOL

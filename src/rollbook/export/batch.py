@@ -20,7 +20,7 @@ from rollbook.export.files import replacing
 from rollbook.export.forms import Form, Writer, find_form, open_writer
 from rollbook.export.report import ExportReport, snapshot
 from rollbook.trace.annotation import Annotation, fold
-from rollbook.trace.disposition import decide
+from rollbook.trace.disposition import DEFAULT_RULES, decide
 from rollbook.trace.ending import Disposition, EndingRules
 from rollbook.trace.facts import advantages as recorded_advantages
 from rollbook.trace.facts import dispositions as recorded_dispositions
@@ -36,7 +36,7 @@ def export(
     form: str,
     out: str | Path,
     *,
-    rules: EndingRules | None = None,
+    rules: EndingRules = DEFAULT_RULES,
     dispositions: Mapping[str, Disposition] | None = None,
     advantages: Mapping[str, float | None] | None = None,
     annotations: Sequence[Annotation] | None = None,
@@ -47,7 +47,7 @@ def export(
     """Write the samples of a batch to `out` in one of `FORMS`.
 
     `dispositions` and `advantages`: by rollout, before what the annotations say. `rules`: for rollouts on which nobody
-    decided (None: the default table). `annotations`: the snapshot to use (None: the source's, as they are now).
+    decided. `annotations`: the snapshot to use (None: the source's, as they are now).
     `max_tokens`: longer branches do not train. `allow_unfit_logprobs`: for trainers that can correct them; said in
     the report.
 
@@ -57,7 +57,7 @@ def export(
     chosen, path = find_form(form), Path(out)
     facts = fold(source.annotations() if annotations is None else annotations)
     job = _Job(
-        rules=EndingRules() if rules is None else rules,
+        rules=rules,
         dispositions={**recorded_dispositions(facts), **(dispositions or {})},
         advantages={
             **{rollout: fact.advantage for rollout, fact in recorded_advantages(facts).items()},

@@ -36,11 +36,24 @@ import math
 from typing import Any
 
 import msgspec
+import numpy.typing as npt
 
 from rollbook.errors import RecordError, UsageError
 from rollbook.trace.sample import Sample
 
-__all__ = ["check_sample", "scalars"]
+__all__ = ["arrays", "check_sample", "scalars"]
+
+
+def arrays(sample: Sample) -> dict[str, npt.NDArray[Any]]:
+    """All arrays by name, each of shape (tokens,)."""
+    return {
+        "token_ids": sample.token_ids,
+        "sampled": sample.sampled,
+        "loss_mask": sample.loss_mask,
+        "logprobs": sample.logprobs,
+        "policy_version": sample.policy_version,
+        "turn_id": sample.turn_id,
+    }
 
 
 def scalars(sample: Sample) -> dict[str, Any]:
@@ -75,8 +88,7 @@ def check_sample(sample: Sample) -> None:
     where = f"rollout {sample.rollout!a}, branch {sample.branch}"
     if not sample.loss_mask.any():
         raise RecordError(f"{where}: the sample trains no token; there are no placeholder rows")
-    arrays = (sample.sampled, sample.loss_mask, sample.logprobs, sample.policy_version, sample.turn_id)
-    if any(len(array) != len(sample) for array in arrays):
+    if any(len(array) != len(sample) for array in arrays(sample).values()):
         raise RecordError(f"{where}: the arrays of the sample differ in length")
     numbers = (sample.reward, *sample.reward_parts.values(), *(value for _, value in sample.turn_rewards))
     if not all(number is None or math.isfinite(number) for number in numbers):

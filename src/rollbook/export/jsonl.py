@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from rollbook.export.fields import scalars
+from rollbook.export.fields import arrays, scalars
 from rollbook.trace.sample import Sample
 
 __all__ = ["JsonlWriter", "open_writer"]
@@ -26,16 +26,8 @@ class JsonlWriter:
         self._file = file
 
     def write(self, sample: Sample) -> None:
-        arrays = {
-            "token_ids": _whole(sample.token_ids),
-            "sampled": _whole(sample.sampled),
-            "loss_mask": _whole(sample.loss_mask),
-            "logprobs": _real(sample.logprobs),
-            "policy_version": _whole(sample.policy_version),
-            "turn_id": _whole(sample.turn_id),
-        }
         text = json.dumps(scalars(sample), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-        parts = (f',"{name}":{array}' for name, array in arrays.items())
+        parts = (f',"{name}":{_spell(array)}' for name, array in arrays(sample).items())
         self._file.write(f"{text[:-1]}{''.join(parts)}}}\n".encode("ascii"))
 
     def finish(self) -> None:
@@ -50,11 +42,9 @@ def open_writer(file: BinaryIO) -> JsonlWriter:
     return JsonlWriter(file)
 
 
-def _whole(array: npt.NDArray[Any]) -> str:
-    return json.dumps(array.astype(np.int64).tolist(), separators=(",", ":"))
-
-
-def _real(array: npt.NDArray[np.float32]) -> str:
+def _spell(array: npt.NDArray[Any]) -> str:
+    if array.dtype != np.float32:
+        return json.dumps(array.astype(np.int64).tolist(), separators=(",", ":"))
     # numpy spells a float32 with the fewest digits that give it back
     spelled = np.where(np.isnan(array), "null", array.astype(np.str_))
     return f"[{','.join(spelled.tolist())}]"

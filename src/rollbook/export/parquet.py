@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rollbook.errors import UsageError
-from rollbook.export.fields import scalars
+from rollbook.export.fields import arrays, scalars
 from rollbook.trace.sample import Sample
 
 __all__ = ["SCHEMA", "ParquetWriter", "open_writer"]
@@ -25,8 +25,8 @@ __all__ = ["SCHEMA", "ParquetWriter", "open_writer"]
 pa: Any = importlib.import_module("pyarrow")
 pq: Any = importlib.import_module("pyarrow.parquet")
 
-_MOST_ROWS = 512
-_MOST_TOKENS = 2_000_000
+_MAX_ROWS = 512
+_MAX_TOKENS = 2_000_000
 
 _ARRAYS = {
     "token_ids": pa.int32(),
@@ -115,12 +115,12 @@ class ParquetWriter:
         row["turn_rewards"] = [{"turn": turn, "value": value} for turn, value in row["turn_rewards"]]
         row["reward_parts"] = list(row["reward_parts"].items())
         row["samplings"] = json.dumps(row["samplings"])
-        if self._held and self._tokens + len(sample) > _MOST_TOKENS:
+        if self._held and self._tokens + len(sample) > _MAX_TOKENS:
             self._flush()
         self._held.append(sample)
         self._rows.append(row)
         self._tokens += len(sample)
-        if len(self._held) == _MOST_ROWS:
+        if len(self._held) == _MAX_ROWS:
             self._flush()
 
     def finish(self) -> None:
@@ -139,19 +139,11 @@ class ParquetWriter:
             pa.ListArray.from_arrays(offsets, pa.array(self._joined(name), kind, from_pandas=False))
             for name, kind in _ARRAYS.items()
         ]
-        self._writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA), row_group_size=_MOST_ROWS)
+        self._writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA), row_group_size=_MAX_ROWS)
         self._held, self._rows, self._tokens = [], [], 0
 
     def _joined(self, name: str) -> npt.NDArray[Any]:
-        arrays: dict[str, list[npt.NDArray[Any]]] = {
-            "token_ids": [sample.token_ids for sample in self._held],
-            "sampled": [sample.sampled for sample in self._held],
-            "loss_mask": [sample.loss_mask for sample in self._held],
-            "logprobs": [sample.logprobs for sample in self._held],
-            "policy_version": [sample.policy_version for sample in self._held],
-            "turn_id": [sample.turn_id for sample in self._held],
-        }
-        return np.concatenate(arrays[name])
+        return np.concatenate([arrays(sample)[name] for sample in self._held])
 
 
 def open_writer(file: BinaryIO) -> ParquetWriter:

@@ -26,7 +26,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     hash: str
     """blake2b over the annotations sorted by key; the same facts give the same hash."""
     steps: dict[str, int]
-    """The newest step by producer and name, e.g. ``advantages/advantage``."""
+    """The newest step by producer and name, e.g. ``rewards/advantage``."""
 
 
 class ExportReport(msgspec.Struct, frozen=True, kw_only=True):

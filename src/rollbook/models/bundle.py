@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -50,6 +50,7 @@ class ModelFiles(msgspec.Struct, frozen=True, kw_only=True):
     context_length: int | None
     """Tokens that the model was trained for; None where the files do not say."""
     licence: str | None
+    """As the file names it; None where it does not say."""
 
 
 _ROLES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
@@ -104,13 +105,13 @@ def load_folder(folder: Path) -> ModelFiles:
         data = path.read_bytes()
     except OSError as error:
         raise ModelError(f"{folder} is no tokenizer folder: cannot read tokenizer.json ({error.strerror})") from error
-    config = _json(folder / "tokenizer_config.json")
+    config = _read(folder / "tokenizer_config.json", dict[str, Any])
     ids = _folder_ids(path, data)
     texts = {role: text for role in _ROLES.values() if (text := _token_text(config.get(role))) is not None}
     eos_id = ids.get(texts.get("eos_token", ""))
-    ends = _folder_ends(folder) | ({eos_id} if eos_id is not None else set[int]())
+    ends = _read(folder / "generation_config.json", _GenerationConfig).ends
     template = _folder_template(folder, config)
-    length = _json(folder / "config.json").get("max_position_embeddings")
+    length = _read(folder / "config.json", dict[str, Any]).get("max_position_embeddings")
     return ModelFiles(
         name=str(folder),
         weights=None,
@@ -121,7 +122,7 @@ def load_folder(folder: Path) -> ModelFiles:
         template_hash=_text_hash(template),
         special_tokens=texts,
         eos_id=eos_id,
-        stop_ids=frozenset(ends),
+        stop_ids=ends if eos_id is None else ends | {eos_id},
         context_length=length if isinstance(length, int) else None,
         licence=None,
     )
@@ -168,6 +169,14 @@ class _Vocabulary(msgspec.Struct):
 class _GenerationConfig(msgspec.Struct):
     eos_token_id: int | list[int] | None = None
 
+    @property
+    def ends(self) -> frozenset[int]:
+        found = self.eos_token_id
+        return frozenset([found] if isinstance(found, int) else found or ())
+
+
+_Config = TypeVar("_Config", dict[str, Any], _GenerationConfig)
+
 
 class _TokenizerFile(msgspec.Struct):
     model: _Vocabulary
@@ -184,12 +193,11 @@ def _folder_ids(path: Path, data: bytes) -> dict[str, int]:
     return ids | {token.content: token.id for token in file.added_tokens}
 
 
-def _json(path: Path) -> dict[str, Any]:
-    """The object in `path`, empty where there is no such file."""
+def _read(path: Path, kind: type[_Config]) -> _Config:
+    """The object in `path`; an empty one where there is no such file."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-    except FileNotFoundError:
-        return {}
+        data = path.read_bytes() if path.exists() else b"{}"
+        return msgspec.json.decode(data, type=kind)
     except (OSError, msgspec.DecodeError) as error:
         raise ModelError(f"cannot read {path}: {error}") from error
 
@@ -197,21 +205,8 @@ def _json(path: Path) -> dict[str, Any]:
 def _token_text(value: Any) -> str | None:
     """A special token is spelled as text, or as an object with its text in ``content``."""
     if isinstance(value, dict):
-        return _token_text(value.get("content"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        return _token_text(cast("dict[str, Any]", value).get("content"))
     return value if isinstance(value, str) else None
-
-
-def _folder_ends(folder: Path) -> set[int]:
-    path = folder / "generation_config.json"
-    try:
-        value = msgspec.json.decode(path.read_bytes(), type=_GenerationConfig).eos_token_id
-    except FileNotFoundError:
-        return set()
-    except (OSError, msgspec.DecodeError) as error:
-        raise ModelError(f"cannot read {path}: {error}") from error
-    if value is None:
-        return set()
-    return {value} if isinstance(value, int) else set(value)
 
 
 def _folder_template(folder: Path, config: dict[str, Any]) -> str | None:

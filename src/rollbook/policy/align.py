@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rollbook.policy.protocol import LOGPROB_SLACK
+from rollbook.trace.checks import LOGPROB_SLACK
 from rollbook.trace.ending import Reason, RolloutFailure
 
 __all__ = ["FLOOR", "Alignment", "align", "checked_logprob"]

@@ -71,8 +71,6 @@ class LocalConfig:
     """Compute threads. More than one slows everything down on a busy machine."""
     timeout: float = 300.0
     """Seconds for one request to the server."""
-    tokenizer_hash: str = ""
-    template_hash: str = ""
 
 
 @dataclass(slots=True)
@@ -90,6 +88,9 @@ class LocalPolicy:
 
     def __init__(self, config: LocalConfig) -> None:
         self._config = config
+        self._info = PolicyInfo(
+            name=config.name, engine=ENGINE, context_length=config.context_length, logprob_kind=LogprobKind.RAW
+        )
         self._server: EmbeddedServer | None = None
         self._http: aiohttp.ClientSession | None = None
         self._slots = asyncio.Semaphore(config.slots)
@@ -98,15 +99,7 @@ class LocalPolicy:
 
     @property
     def info(self) -> PolicyInfo:
-        config = self._config
-        return PolicyInfo(
-            name=config.name,
-            engine=ENGINE,
-            context_length=config.context_length,
-            logprob_kind=LogprobKind.RAW,
-            tokenizer_hash=config.tokenizer_hash,
-            template_hash=config.template_hash,
-        )
+        return self._info
 
     async def start(self) -> None:
         async with self._starting:

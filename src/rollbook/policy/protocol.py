@@ -16,20 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from rollbook.trace.call import Finish, LogprobKind, Sampling
+from rollbook.trace.checks import LOGPROB_SLACK
 from rollbook.trace.ending import Reason, RolloutFailure
+from rollbook.trace.node import TokenIds
 
 __all__ = ["Completion", "Policy", "PolicyInfo", "TokenIds", "check_completion"]
-
-TokenIds = npt.NDArray[np.int32]
-"""Token ids, int32, shape (tokens,)."""
-
-LOGPROB_SLACK = 1e-3
-"""How far above 0 a logprob may lie by float error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyInfo:
-    """What is known of a policy before the first request."""
+    """What is known of a policy before the first request. Tokenizer and template are the renderer's."""
 
     name: str
     """The policy's name in the one grammar, e.g. ``local:smollm2-135m``."""
@@ -38,10 +34,6 @@ class PolicyInfo:
     context_length: int
     """The most tokens of prompt and reply together."""
     logprob_kind: LogprobKind
-    tokenizer_hash: str = ""
-    """sha256 of the tokenizer's bytes; empty where there is none."""
-    template_hash: str = ""
-    """sha256 of the chat template's text; empty where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +55,9 @@ class Completion:
     prompt_tokens: int | None = None
     """As the engine counted; None where it does not say."""
     cached_tokens: int | None = None
+    """Prompt tokens out of the engine's cache; None where it does not say."""
     tries: int = 1
+    """HTTP requests that the reply took."""
     queue: float | None = None
     """Seconds; None where the engine does not say. Likewise below."""
     prefill: float | None = None

@@ -1,7 +1,7 @@
 """Messages to token ids and sampled ids back to messages (the rules stand in `rollbook.render.protocol`)."""
 
 from rollbook.render.chat import ChatRenderer, RendererConfig
-from rollbook.render.protocol import Parsed, RenderedMessage, Renderer, RendererInfo, Rendering, Turn
+from rollbook.render.protocol import Parsed, RenderedMessage, Renderer, RendererInfo, Rendering
 from rollbook.render.toolprompt import HERMES_EXAMPLES, ToolPrompt
 
 __all__ = [
@@ -14,5 +14,4 @@ __all__ = [
     "RendererInfo",
     "Rendering",
     "ToolPrompt",
-    "Turn",
 ]

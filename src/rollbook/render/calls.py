@@ -15,7 +15,11 @@ from collections.abc import Sequence
 from typing import Any, NoReturn, cast
 
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError, ValidationError, best_match  # pyright: ignore[reportUnknownVariableType]
+from jsonschema.exceptions import (
+    SchemaError,
+    ValidationError,
+    best_match,  # pyright: ignore[reportUnknownVariableType] (jsonschema is only partly typed; likewise below)
+)
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
@@ -134,7 +138,6 @@ class CallReader:
     def _problem(self, tool: ToolSpec, arguments: Any) -> str | None:
         validator = self._validator(tool)
         try:
-            # jsonschema is only partly typed
             found = cast("ValidationError | None", best_match(validator.iter_errors(arguments)))  # pyright: ignore
         except Unresolvable as error:
             raise ConfigError(f"tool {tool.name}: its schema refers to {error.ref!r}, which is not in it") from error

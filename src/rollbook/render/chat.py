@@ -16,7 +16,6 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from rollbook.errors import ModelError
 from rollbook.render.conversation import Chat
@@ -24,11 +23,12 @@ from rollbook.render.encode import Encoder, Piece
 from rollbook.render.hermes import HermesParser, last_opens_reasoning
 from rollbook.render.increments import Increments, Text, Tools
 from rollbook.render.probe import Finding, probe
-from rollbook.render.protocol import Parsed, RenderedMessage, RendererInfo, Rendering, Turn
+from rollbook.render.protocol import Parsed, RenderedMessage, RendererInfo, Rendering
 from rollbook.render.template import ChatTemplate
 from rollbook.render.toolprompt import ToolPrompt
 from rollbook.render.vocabulary import TokenText, show_bytes
 from rollbook.trace.message import Message, Role
+from rollbook.trace.node import TokenIds
 from rollbook.trace.runs import RunKind, make_runs
 from rollbook.trace.tools import ToolSpec
 
@@ -122,18 +122,18 @@ class ChatRenderer:
         added = [id(message) not in kept for message in given]
         return self._rendering(given, text, forced=(), added=added)
 
-    def extend(self, turn: Turn, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
+    def extend(self, last_id: int, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
         """Render `messages` behind a sampled turn."""
         if not messages:
             raise ModelError("a turn is followed by at least one message")
         passed = self._tools(tools) if self._finding.tools_each_time else None
         text = self._increments.after_turn(self._chat.entries(messages), passed)
-        forced = () if turn.last_id in self._info.stop_ids else (self._close,)
+        forced = () if last_id in self._info.stop_ids else (self._close,)
         return self._rendering(messages, text, forced=forced, added=[False] * len(messages))
 
     def parse(
         self,
-        token_ids: npt.NDArray[np.int32],
+        token_ids: TokenIds,
         tools: Sequence[ToolSpec],
         *,
         inside_reasoning: bool,
@@ -148,19 +148,19 @@ class ChatRenderer:
         )
         return Parsed(message=message, closed=closed)
 
-    def encode(self, text: str) -> npt.NDArray[np.int32]:
+    def encode(self, text: str) -> TokenIds:
         """`text` as content: never a control token; lone surrogates as their escape."""
         return self._encoder.encode_content(text)
 
-    def decode(self, token_ids: npt.NDArray[np.int32]) -> str:
+    def decode(self, token_ids: TokenIds) -> str:
         """Text for people."""
         return show_bytes(self._encoder.vocabulary.join(token_ids.tolist()))
 
-    def show(self, token_ids: npt.NDArray[np.int32]) -> TokenText:
+    def show(self, token_ids: TokenIds) -> TokenText:
         """Text for people, with the characters of each token."""
         return self._encoder.vocabulary.show(token_ids)
 
-    def reencode(self, token_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    def reencode(self, token_ids: TokenIds) -> TokenIds:
         """What the tokenizer makes of the decoded text, control tokens parsed: where it differs, re-encoding would
         have drifted."""
         return self._encoder.encode_parsed(self.decode(token_ids))

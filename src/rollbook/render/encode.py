@@ -20,13 +20,13 @@ from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 from tokenizers import Encoding, Tokenizer
 
 from rollbook.errors import ModelError, boundary
 from rollbook.render.escapes import Escapes
 from rollbook.render.tracked import SCAFFOLD, Tracked, tags_of
 from rollbook.render.vocabulary import Vocabulary
+from rollbook.trace.node import TokenIds
 from rollbook.trace.runs import RunKind, Runs, make_runs
 
 __all__ = ["Encoder", "Piece"]
@@ -41,7 +41,7 @@ _STRETCH = re.compile("s+|[^s]+")
 class Piece:
     """The tokens of a stretch of text."""
 
-    token_ids: npt.NDArray[np.int32]
+    token_ids: TokenIds
     """int32, shape (tokens,)."""
     runs: Runs
     """int32, shape (runs, 2), covering `token_ids`."""
@@ -118,11 +118,11 @@ class Encoder:
             known = self._known[text] = self._encode_bare(text)
         return known
 
-    def encode_content(self, text: str) -> npt.NDArray[np.int32]:
+    def encode_content(self, text: str) -> TokenIds:
         """`text` as content: never a control token. int32, shape (tokens,)."""
         return np.array(self._encode_bare(self.escapes.apply(Tracked(text))).ids, np.int32)
 
-    def encode_parsed(self, text: str) -> npt.NDArray[np.int32]:
+    def encode_parsed(self, text: str) -> TokenIds:
         """`text` as the tokenizer itself reads it, control tokens parsed. For audits only."""
         return np.array(self._whole.encode(text, add_special_tokens=False).ids, np.int32)
 
@@ -212,7 +212,7 @@ def _kinds(text: Tracked, start: int, end: int, offsets: _Offsets) -> Iterator[t
             yield offsets.covering(stretch.start()), RunKind.CONTENT
 
 
-def _cut(ids: npt.NDArray[np.int32], marks: list[tuple[int, int]], places: list[int]) -> list[Piece]:
+def _cut(ids: TokenIds, marks: list[tuple[int, int]], places: list[int]) -> list[Piece]:
     """Pieces between `places`, with runs from `marks`, of which each holds to the next one."""
     spans: list[tuple[int, int, int]] = []
     for (start, kind), (end, _) in pairwise([*marks, (len(ids), 0)]):

@@ -58,7 +58,7 @@ class HermesParser:
         reply = _Reply(inside_reasoning=inside_reasoning)
         for part in self._parts(token_ids):
             reply.take(part)
-        reply.finish(ParseStatus.CUT if cut else ParseStatus.UNCLOSED)
+        reply.close(ParseStatus.CUT if cut else ParseStatus.UNCLOSED)
         calls = tuple(self._call(attempt, tools, f"{call_prefix}{n}") for n, attempt in enumerate(reply.calls))
         content = b"".join(reply.content)
         text = show_bytes(content)
@@ -120,26 +120,23 @@ class _Reply:
         """Read one more part."""
         match part:
             case Marker.CALL:
-                self._close(ParseStatus.UNCLOSED)
+                self.close(ParseStatus.UNCLOSED)
                 self._keep_in_reasoning(part)
                 self._body = []
             case Marker.CALL_END if self._body is not None:
-                self._close(ParseStatus.OK)
+                self.close(ParseStatus.OK)
                 self._keep_in_reasoning(part)
             case Marker.THINK if not self._thinking and self._body is None:
                 self._thinking = True
                 self.reasoning = [] if self.reasoning is None else self.reasoning
             case Marker.THINK_END if self._thinking:
-                self._close(ParseStatus.OK)
+                self.close(ParseStatus.OK)
                 self._thinking = False
             case _:
                 self._add(part.encode() if isinstance(part, Marker) else part)
 
-    def finish(self, status: ParseStatus) -> None:
-        """The reply ends; an open call gets `status`."""
-        self._close(status)
-
-    def _close(self, status: ParseStatus) -> None:
+    def close(self, status: ParseStatus) -> None:
+        """Keep the open call, where there is one, with `status`."""
         if self._body is not None:
             kept = ParseStatus.INSIDE_REASONING if self._thinking else status
             self.calls.append((b"".join(self._body), kept))

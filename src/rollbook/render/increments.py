@@ -12,6 +12,7 @@ last of them gets (the end of the turn) belongs to the last.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from rollbook.render.tracked import CONTENT, Tracked, message_tag, scaffold, tag
 __all__ = ["Increments", "Text", "common_prefix"]
 
 _CONTENT = re.compile("[^s]+")
+_SCAFFOLD = re.compile("s+")
 _BASE_TAG = "b"
 _BASE_USER = {"role": scaffold("user"), "content": "What is asked?"}
 _BASE_TEXT = Tracked("This is said.", _BASE_TAG * 13)
@@ -87,29 +89,30 @@ class Increments:
 
     def turn_end(self, text: Tracked, position: int) -> int:
         """The end of the first end-of-turn token that the template wrote at or behind `position`."""
-        if position <= 0:
-            raise ModelError("the chat template does not write out an assistant's text as it is given")
-        match = self._stop_behind(text, position)
-        if match is None:
-            raise ModelError(f"the chat template does not end an assistant's turn with any of {', '.join(self.stops)}")
-        return match.end()
+        return self._stop(text, position).end()
 
     def close(self) -> str:
         """The end-of-turn token that the template itself writes."""
         whole = self._render(_behind_base([], []), None, prompt=False)
-        end = self.turn_end(whole, tags_of(whole).rfind(_BASE_TAG) + 1)
-        return next(stop for stop in sorted(self.stops, key=len, reverse=True) if whole[:end].endswith(stop))
+        start, end = self._stop(whole, tags_of(whole).rfind(_BASE_TAG) + 1).span()
+        return whole[start:end].plain
 
-    def _stop_behind(self, text: Tracked, position: int) -> re.Match[str] | None:
-        pattern = re.compile("|".join(re.escape(stop) for stop in sorted(self.stops, key=len, reverse=True)))
-        for stretch in re.compile("s+").finditer(tags_of(text), position):
-            match = pattern.search(text, stretch.start(), stretch.end())
+    def _stop(self, text: Tracked, position: int) -> re.Match[str]:
+        if position <= 0:
+            raise ModelError("the chat template does not write out an assistant's text as it is given")
+        for stretch in _SCAFFOLD.finditer(tags_of(text), position):
+            match = _any_of(self.stops).search(text, stretch.start(), stretch.end())
             if match is not None:
                 return match
-        return None
+        raise ModelError(f"the chat template does not end an assistant's turn with any of {', '.join(self.stops)}")
 
     def _render(self, entries: list[TemplateMessage], tools: Tools, *, prompt: bool) -> Tracked:
         return self.escapes.apply(self.template.render(entries, tools, prompt=prompt))
+
+
+@functools.cache
+def _any_of(stops: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, sorted(stops, key=len, reverse=True))))
 
 
 def _behind_base(entries: Sequence[TemplateMessage], batch: Sequence[TemplateMessage]) -> list[TemplateMessage]:

@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from rollbook.trace.message import Message
+from rollbook.trace.node import TokenIds
+from rollbook.trace.runs import Runs
 from rollbook.trace.tools import ToolSpec
 
-__all__ = ["Parsed", "RenderedMessage", "Renderer", "RendererInfo", "Rendering", "Turn"]
+__all__ = ["Parsed", "RenderedMessage", "Renderer", "RendererInfo", "Rendering"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +32,7 @@ class RendererInfo:
     stop_ids: frozenset[int]
     """Tokens that end an assistant's turn."""
     tool_prompt: str | None
-    """The name of the explicit tool prompt that stands in for the template's missing tools; None: the template
+    """Name and hash of the explicit tool prompt that stands in for the template's missing tools; None: the template
     renders tools."""
 
 
@@ -42,10 +41,10 @@ class RenderedMessage:
     """The tokens that one message adds: scaffold before it, then its own."""
 
     message: Message
-    token_ids: npt.NDArray[np.int32]
+    token_ids: TokenIds
     """int32, shape (tokens,)."""
-    runs: npt.NDArray[np.int32]
-    """int32, shape (runs, 2): (RunKind, count), covering `token_ids`."""
+    runs: Runs
+    """(RunKind, count), covering `token_ids`."""
     added: bool = False
     """True for a message that was not given: the tool prompt's own system message or one of its worked examples."""
 
@@ -56,20 +55,12 @@ class Rendering:
 
     messages: tuple[RenderedMessage, ...]
     """As given; where a tool prompt is in use, with its text in the system message and its examples behind that."""
-    prompt_ids: npt.NDArray[np.int32]
+    prompt_ids: TokenIds
     """The generation-prompt scaffold: int32, shape (tokens,). It belongs to the assistant node that follows."""
     inside_reasoning: bool
     """True where the generation prompt opens a reasoning block."""
     tools_rendered: bool
     """True where the tools that were given stand in the tokens (always true where none were given)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """How the sampled turn before a batch ended; it decides what the template owes before the next message."""
-
-    last_id: int
-    """The last sampled token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,14 +84,14 @@ class Renderer(Protocol):
         tools."""
         ...
 
-    def extend(self, turn: Turn, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
-        """Render `messages` behind a sampled turn, in O(their length). A turn that was cut gets a `forced` close
-        first."""
+    def extend(self, last_id: int, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
+        """Render `messages` behind a sampled turn, in O(their length). `last_id`: the turn's last token; where it ends
+        no turn, a `forced` close comes first."""
         ...
 
     def parse(
         self,
-        token_ids: npt.NDArray[np.int32],
+        token_ids: TokenIds,
         tools: Sequence[ToolSpec],
         *,
         inside_reasoning: bool,
@@ -111,10 +102,10 @@ class Renderer(Protocol):
         number."""
         ...
 
-    def encode(self, text: str) -> npt.NDArray[np.int32]:
+    def encode(self, text: str) -> TokenIds:
         """`text` as content: never a control token. int32, shape (tokens,)."""
         ...
 
-    def decode(self, token_ids: npt.NDArray[np.int32]) -> str:
+    def decode(self, token_ids: TokenIds) -> str:
         """Text for people, control tokens spelled out, incomplete characters as U+FFFD."""
         ...

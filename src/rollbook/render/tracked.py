@@ -27,6 +27,7 @@ def message_tag(index: int) -> str:
 
 def tags_of(text: str) -> str:
     """One tag a character; a plain string is content."""
+    # the name begins with "_" so that no template can read it
     return text._tags if isinstance(text, Tracked) else CONTENT * len(text)  # pyright: ignore[reportPrivateUsage]
 
 
@@ -43,7 +44,7 @@ def concat(pieces: Iterable[Any]) -> Tracked:
 
 def _made(text: str, tags: str) -> Tracked:
     made = str.__new__(Tracked, text)
-    made._tags = tags  # pyright: ignore[reportPrivateUsage]
+    made._tags = tags  # pyright: ignore[reportPrivateUsage] (as in `tags_of`)
     return made
 
 
@@ -85,16 +86,16 @@ class Tracked(str):
     def __getitem__(self, key: SupportsIndex | slice) -> Tracked:
         return _made(str.__getitem__(self, key), self._tags[key])
 
-    def __iter__(self) -> Iterator[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __iter__(self) -> Iterator[str]:  # pyright: ignore[reportIncompatibleMethodOverride] (a str all the same)
         return map(_made, str.__iter__(self), self._tags)
 
     def __add__(self, other: str) -> Tracked:
-        if not isinstance(other, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(other, str):  # pyright: ignore[reportUnnecessaryIsInstance] (templates are not typed)
             return NotImplemented
         return _made(str.__add__(self, other), self._tags + tags_of(other))
 
     def __radd__(self, other: str) -> Tracked:
-        if not isinstance(other, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(other, str):  # pyright: ignore[reportUnnecessaryIsInstance] (likewise)
             return NotImplemented
         return _made(str.__add__(other, self), tags_of(other) + self._tags)
 
@@ -161,7 +162,7 @@ class Tracked(str):
 
     def join(self, iterable: Iterable[str], /) -> Tracked:
         items = list(iterable)
-        if not all(isinstance(item, str) for item in items):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not all(isinstance(item, str) for item in items):  # pyright: ignore[reportUnnecessaryIsInstance] (likewise)
             str.join(self, items)  # raises the TypeError that str would raise
         return concat([part for item in items for part in (self, item)][1:])
 

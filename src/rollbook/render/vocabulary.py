@@ -17,6 +17,7 @@ import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from rollbook.errors import ModelError
+from rollbook.trace.node import TokenIds
 
 __all__ = ["TokenText", "Vocabulary", "show_bytes"]
 
@@ -68,7 +69,7 @@ class Vocabulary(dict[int, bytes]):
         """The bytes that the tokens spell."""
         return b"".join(map(self.__getitem__, token_ids))
 
-    def show(self, token_ids: npt.NDArray[np.int32]) -> TokenText:
+    def show(self, token_ids: TokenIds) -> TokenText:
         """Text and the characters of each token."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         texts = [decoder.decode(self[token]) for token in token_ids.tolist()]

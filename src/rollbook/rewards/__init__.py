@@ -3,10 +3,9 @@
 from rollbook.rewards.advantage import Advantages, GroupAdvantages, advantages
 from rollbook.rewards.dispositions import annotate, decide, dispositions, rules_hash, voting_reward
 from rollbook.rewards.estimators import Estimator, mean_baseline, mean_spread
-from rollbook.rewards.scoring import SCORE_SECONDS, score_trace
+from rollbook.rewards.scoring import score_trace
 
 __all__ = [
-    "SCORE_SECONDS",
     "Advantages",
     "Estimator",
     "GroupAdvantages",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from types import FunctionType
-from typing import Any, cast
 
 import msgspec
 
@@ -20,48 +19,10 @@ from rollbook.rewards.estimators import Estimator, estimate, mean_baseline, mean
 from rollbook.trace.annotation import Annotation
 from rollbook.trace.ending import Disposition, EndingRules, Fate
 from rollbook.trace.episode import GroupKey, by_group
+from rollbook.trace.facts import ADVANTAGE, GroupAdvantages, fact
 from rollbook.trace.trace import Trace
 
 __all__ = ["Advantages", "GroupAdvantages", "advantages"]
-
-
-class GroupAdvantages(msgspec.Struct, frozen=True, kw_only=True):
-    """The advantages of one closed group. Each member's annotation keeps it whole."""
-
-    group: str
-    seat: str
-    values: dict[str, float]
-    """Advantage by rollout id, of the members that vote; nobody else has one."""
-    members: tuple[str, ...]
-    """Every rollout id that the group held when it closed, retried attempts included."""
-    baseline: float | None
-    """The mean of the voters' rewards, penalties included; None where nobody votes."""
-    scheduled: int
-    """How many rollouts were asked for."""
-    used: int
-    """How many vote."""
-    estimator: str
-    rules: str
-    """`rules_hash` of the ending rules."""
-
-    @property
-    def key(self) -> GroupKey:
-        """What was compared with each other."""
-        return GroupKey(self.group, self.seat)
-
-    def annotations(self, step: int = 0) -> list[Annotation]:
-        """One annotation a member: ``advantage`` (None without a vote) beside all that is known of the group."""
-        whole = {**msgspec.to_builtins(self), "members": list(self.members)}  # as it reads back: JSON has no tuples
-        return [
-            Annotation(
-                producer=PRODUCER,
-                name="advantage",
-                rollout=rollout,
-                step=step,
-                value={"advantage": self.values.get(rollout), **whole},
-            )
-            for rollout in self.members
-        ]
 
 
 class Advantages(msgspec.Struct, frozen=True):
@@ -78,8 +39,22 @@ class Advantages(msgspec.Struct, frozen=True):
         return {rollout: value for group in self.groups for rollout, value in group.values.items()}
 
     def annotations(self, step: int = 0) -> list[Annotation]:
-        """The annotations of all groups, for a sink."""
-        return [annotation for group in self.groups for annotation in group.annotations(step)]
+        """One annotation a member, for a sink; its value is an `Advantage`, with the whole of its group."""
+        return [note for group in self.groups for note in _notes(group, step)]
+
+
+def _notes(group: GroupAdvantages, step: int) -> list[Annotation]:
+    whole = {**msgspec.to_builtins(group), "members": list(group.members)}  # as it reads back: JSON has no tuples
+    return [
+        Annotation(
+            producer=PRODUCER,
+            name=ADVANTAGE,
+            rollout=rollout,
+            step=step,
+            value={"advantage": group.values.get(rollout), **whole},
+        )
+        for rollout in group.members
+    ]
 
 
 def advantages(
@@ -96,7 +71,7 @@ def advantages(
     `spread`: divide by the group's sample standard deviation too. `estimator`: one of the user's own, instead of the
     built-in ones. `scheduled`: rollouts asked for per group; None: as many as were not retried. `delivered`: stored
     annotations; groups with an advantage among them are given back unchanged. Raises `RecordError` where two traces
-    of one rollout disagree, a trace still runs, or an estimator breaks its ids.
+    of one rollout disagree, a trace still runs, a stored advantage has another shape, or an estimator breaks its ids.
     """
     chosen = estimator if estimator is not None else (mean_spread if spread else mean_baseline)
     kept = _unique(traces)
@@ -152,9 +127,8 @@ def _facts(trace: Trace) -> tuple[object, ...]:
 def _delivered(annotations: Iterable[Annotation]) -> dict[GroupKey, GroupAdvantages]:
     done: dict[GroupKey, GroupAdvantages] = {}
     for annotation in annotations:
-        if annotation.producer == PRODUCER and annotation.name == "advantage":
-            value = cast("dict[str, Any]", annotation.value)
-            group = msgspec.convert(value, GroupAdvantages)
+        if annotation.producer == PRODUCER and annotation.name == ADVANTAGE:
+            group = fact(annotation, GroupAdvantages)
             done.setdefault(group.key, group)
     return done
 

@@ -10,6 +10,7 @@ import msgspec
 from rollbook.trace.annotation import Annotation
 from rollbook.trace.disposition import DEFAULT_RULES, decide, ending_of
 from rollbook.trace.ending import Disposition, EndingRules, Fate, Penalize, Reason, Retry
+from rollbook.trace.facts import DISPOSITION
 from rollbook.trace.trace import Trace
 
 __all__ = ["DEFAULT_RULES", "PRODUCER", "annotate", "decide", "dispositions", "rules_hash", "voting_reward"]
@@ -56,7 +57,7 @@ def annotate(decided: dict[str, Disposition], step: int = 0) -> list[Annotation]
     """Dispositions as annotations, for a sink."""
     return [
         Annotation(
-            producer=PRODUCER, name="disposition", rollout=rollout, step=step, value=msgspec.to_builtins(disposition)
+            producer=PRODUCER, name=DISPOSITION, rollout=rollout, step=step, value=msgspec.to_builtins(disposition)
         )
         for rollout, disposition in decided.items()
     ]

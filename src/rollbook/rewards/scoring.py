@@ -18,12 +18,10 @@ import numpy as np
 from rollbook.envs.foreign import ForeignError, call_foreign, one_line
 from rollbook.envs.protocol import Environment, Rewards
 from rollbook.errors import RecordError, RollbookError
-from rollbook.trace.trace import Trace, TurnReward
+from rollbook.trace.record import TurnReward
+from rollbook.trace.trace import Trace
 
-__all__ = ["SCORE_SECONDS", "score_trace"]
-
-SCORE_SECONDS = 120.0
-"""How long a scorer may take unless told otherwise."""
+__all__ = ["score_trace"]
 
 
 async def score_trace(
@@ -31,7 +29,7 @@ async def score_trace(
     trace: Trace,
     *,
     turn_rewards: Sequence[TurnReward] = (),
-    seconds: float | None = SCORE_SECONDS,
+    seconds: float | None = None,
 ) -> None:
     """Score `trace`, which has ended and is not sealed, and keep the result in it.
 
@@ -41,17 +39,13 @@ async def score_trace(
     if trace.sealed or trace.ending is None:
         raise RecordError(f"trace {trace.id} {'is sealed' if trace.sealed else 'has no ending'}; it cannot be scored")
     try:
-        given = await call_foreign(_score(env, trace), seconds)
+        given = await call_foreign(seconds, env.score, trace)
         rewards = _rewards(given, turn_rewards)
         if rewards is not None:
             trace.score(rewards.total, rewards.parts, tuple(turn_rewards))
             trace.update(metrics={**trace.tail.metrics, **rewards.metrics})
     except RollbookError as error:
         trace.score_failed(one_line(str(error)))
-
-
-async def _score(env: Environment, trace: Trace) -> object:
-    return await env.score(trace)
 
 
 def _rewards(given: object, turn_rewards: Sequence[TurnReward]) -> Rewards | None:

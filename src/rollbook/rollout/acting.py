@@ -52,7 +52,7 @@ async def answer_reply(state: RolloutState, reply: Message) -> Sequence[Message]
     """Let the environment answer a reply that calls no tool; None from it makes the reply the final answer."""
     with state.watch.span(Part.TOOL):
         try:
-            result = await state.within_deadline(call_foreign(_step(state, reply), None))
+            result = await state.within_deadline(call_foreign(None, _step, state, reply))
             shown = to_text(result.observation) if result is not None else None
         except ForeignError as error:
             raise RolloutFailure(Reason.TOOL_SERVER, f"step: {error}") from error

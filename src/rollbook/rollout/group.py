@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from rollbook.envs import Environment
-from rollbook.errors import RecordError
 from rollbook.rewards import annotate, decide
 from rollbook.rollout.limiter import Limiter
 from rollbook.rollout.loaded import LoadedPolicy, derive_seed
-from rollbook.rollout.rollout import RolloutSettings, head_for, run_rollout
-from rollbook.trace import Fate, MemorySink, Reason, Sink, Task, Trace
+from rollbook.rollout.rollout import DEFAULT_SETTINGS, RolloutSettings, head_for, run_rollout
+from rollbook.trace import Fate, MemorySink, Sink, Task, Trace
+from rollbook.trace.disposition import ending_of
 
 __all__ = ["EnvFactory", "GroupPlan", "first_cause", "group", "rollout", "run_member"]
 
@@ -26,8 +26,8 @@ EnvFactory = Callable[[], Environment]
 """Makes the environment of one rollout; an `Environment` class is one."""
 
 BACKOFF = 0.2
-"""Seconds before the first retry of a member; doubles with each further one, up to `BACKOFF_MOST`."""
-BACKOFF_MOST = 30.0
+"""Seconds before the first retry of a member; doubles with each further one, up to `MAX_BACKOFF`."""
+MAX_BACKOFF = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,9 @@ class GroupPlan:
     id: str
     task: Task
     size: int
+    """How many rollouts are compared."""
     run: str = ""
+    """The run's id; empty outside of one."""
     config: dict[str, Any] = field(default_factory=dict[str, Any])
     """Resolved configuration, as plain data, for the record."""
 
@@ -69,7 +71,7 @@ async def run_member(
             sink=sink,
             engine=engine,
         )
-        disposition = decide(trace, settings.rules, earlier=[_reason(each) for each in attempts])
+        disposition = decide(trace, settings.rules, earlier=[ending_of(each).reason for each in attempts])
         attempts.append(trace)
         sink.annotate(annotate({trace.id: disposition}))
         if disposition.fate is not Fate.RETRIED:
@@ -80,38 +82,43 @@ async def run_member(
 async def rollout(
     make_env: EnvFactory,
     task: Task,
-    loaded: LoadedPolicy,
+    policy: LoadedPolicy,
     *,
-    settings: RolloutSettings | None = None,
+    settings: RolloutSettings = DEFAULT_SETTINGS,
     sink: Sink | None = None,
 ) -> Trace:
-    """One agent's attempt at one task; returns its sealed trace. No retries. `settings.sampling.seed` decides it."""
-    env, settings = make_env(), settings or RolloutSettings()
-    head = head_for(env, task, loaded, group=secrets.token_hex(4))
-    return await run_rollout(env, head, loaded, settings, seed=settings.sampling.seed or 0, sink=sink)
+    """One agent's attempt at one task; returns its sealed trace. No retries. `settings.sampling.seed` decides it.
+
+    `make_env`: an `Environment` class, or a function that makes one. `sink`: where the record goes as it grows; None:
+    it stays in memory.
+    """
+    env = make_env()
+    head = head_for(env, task, policy, group=secrets.token_hex(4))
+    return await run_rollout(env, head, policy, settings, seed=settings.sampling.seed or 0, sink=sink)
 
 
 async def group(
     make_env: EnvFactory,
     task: Task,
-    loaded: LoadedPolicy,
+    policy: LoadedPolicy,
     size: int,
     *,
-    settings: RolloutSettings | None = None,
+    settings: RolloutSettings = DEFAULT_SETTINGS,
     sink: Sink | None = None,
     concurrency: int | None = None,
 ) -> list[Trace]:
     """`size` rollouts of one task, side by side; returns their traces, retried attempts included.
 
-    `settings.sampling.seed` decides all of them, each differently. Pass the traces to `advantages`.
+    `settings.sampling.seed` decides all of them, each differently. `concurrency`: requests to the engine at once;
+    None: no limit. Pass the traces to `advantages`.
     """
-    settings, sink = settings or RolloutSettings(), MemorySink() if sink is None else sink
+    sink = MemorySink() if sink is None else sink
     plan = GroupPlan(id=secrets.token_hex(4), task=task, size=size)
     engine = Limiter("engine", concurrency)
     try:
         async with asyncio.TaskGroup() as tasks:
             members = [
-                tasks.create_task(run_member(make_env, plan, member, loaded, settings, sink=sink, engine=engine))
+                tasks.create_task(run_member(make_env, plan, member, policy, settings, sink=sink, engine=engine))
                 for member in range(size)
             ]
     except ExceptionGroup as failed:
@@ -127,10 +134,4 @@ def first_cause(failed: ExceptionGroup[Exception]) -> Exception:
 
 def backoff(retries: int) -> float:
     """Seconds to wait before the `retries`-th retry."""
-    return min(BACKOFF * 2.0 ** min(retries - 1, 16), BACKOFF_MOST)
-
-
-def _reason(trace: Trace) -> Reason:
-    if trace.ending is None:
-        raise RecordError(f"trace {trace.id} has no ending yet")
-    return trace.ending.reason
+    return min(BACKOFF * 2.0 ** min(retries - 1, 16), MAX_BACKOFF)

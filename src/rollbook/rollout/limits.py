@@ -21,11 +21,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What one rollout may use. None: no limit."""
 
     max_turns: int | None = 16
+    """Requests to the engine that gave a reply; reaching it is `truncated/max_turns`."""
     max_tokens: int | None = None
     """Sampled tokens over the whole rollout; reaching it is `truncated/max_tokens`."""
     max_generation: int | None = 512
     """Sampled tokens of one turn; reaching it is `length_cut/generation_limit`."""
     max_tool_calls: int | None = None
+    """Tool calls that execute, over the whole rollout; asking for more is `truncated/max_tool_calls`."""
     max_parallel_calls: int = 8
     """Calls of one reply that execute; the others get an error observation."""
     deadline: float | None = 600.0
@@ -33,8 +35,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     wall: float | None = 3600.0
     """Seconds from start to stop whatever happens; reaching it is an error, for it says nothing of the policy."""
     setup_timeout: float = 120.0
+    """Seconds for `setup`; more is `error/env_setup`."""
     score_timeout: float = 60.0
+    """Seconds for `score`; where it takes longer, scoring failed. Likewise for `final_state`."""
     cleanup_timeout: float = 30.0
+    """Seconds for `cleanup`."""
 
     def __post_init__(self) -> None:
         for name, value in msgspec.structs.asdict(self).items():
@@ -48,6 +53,7 @@ class Allowance:
 
     tokens: int
     reason: Reason
+    """Of the ending, where the generation reaches it."""
 
 
 @dataclass(slots=True)
@@ -56,6 +62,7 @@ class Budget:
 
     limits: Limits
     turns: int = 0
+    """Replies that were recorded."""
     tokens: int = 0
     """Sampled tokens."""
     tool_calls: int = 0

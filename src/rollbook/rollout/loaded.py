@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from types import TracebackType
 
 from rollbook.policy.protocol import Policy
 from rollbook.render.protocol import Renderer
@@ -20,14 +19,13 @@ class LoadedPolicy:
     policy: Policy
     renderer: Renderer
     trainable: bool = True
+    """False: its tokens are never trained (a judge, an opponent)."""
 
     async def __aenter__(self) -> LoadedPolicy:
         await self.policy.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.policy.close()
 
     def record(self) -> PolicyRecord:

@@ -45,7 +45,7 @@ from rollbook.trace import (
     TraceHead,
 )
 
-__all__ = ["RolloutSettings", "head_for", "run_rollout"]
+__all__ = ["DEFAULT_SETTINGS", "RolloutSettings", "head_for", "run_rollout"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,9 @@ class RolloutSettings:
     sampling: Sampling = field(default_factory=Sampling)
     """`seed` is the run's seed."""
     rules: EndingRules = field(default_factory=EndingRules)
+    """Decide what is scored and what is run again."""
     agent: Agent = chat
+    """Drives the session."""
     cancelled_as: Reason = Reason.CANCELLED
     """The ending of a rollout whose task is cancelled. A run that can be resumed gives `interrupted`, for then the
     attempt is made again."""
@@ -64,6 +66,10 @@ class RolloutSettings:
     def __post_init__(self) -> None:
         if self.sampling.max_tokens is not None:
             raise ConfigError("Sampling.max_tokens is set by the limits; use Limits(max_generation=...) instead")
+
+
+DEFAULT_SETTINGS = RolloutSettings()
+"""Default limits, the model's own distribution, the default rules, the plain loop."""
 
 
 async def run_rollout(
@@ -145,12 +151,10 @@ class _AgentError(RollbookError):
 
 
 async def _set_up(state: RolloutState) -> Sequence[Message]:
-    async def setup() -> Sequence[Message]:
-        # a copy: what an environment does to its task is not what was asked
-        return as_messages(await state.env.setup(copy.deepcopy(state.trace.task)))
-
+    # A copy: what an environment does to its task is not what was asked.
+    task = copy.deepcopy(state.trace.task)
     try:
-        return await call_foreign(setup(), state.budget.limits.setup_timeout)
+        return as_messages(await call_foreign(state.budget.limits.setup_timeout, state.env.setup, task))
     except ForeignError as error:
         raise RolloutFailure(Reason.ENV_SETUP, f"setup: {error}") from error
 
@@ -181,20 +185,22 @@ async def _score(state: RolloutState, rules: EndingRules) -> None:
 
 
 async def _keep_final_state(state: RolloutState) -> None:
-    async def final_state() -> FinalState | None:
-        match cast("object", await state.env.final_state()):
-            case None:
-                return None
-            case FinalState() as final:
-                fields = {"text": final.text, "data": plain_json(final.data, "data"), "files": final.files}
-                return msgspec.convert(fields, FinalState)  # as it is read back
-            case other:
-                raise ForeignError(f"returned a {type(other).__name__}; return a FinalState or None")
-
     try:
-        state.trace.update(final_state=await call_foreign(final_state(), state.budget.limits.score_timeout))
+        found = await call_foreign(state.budget.limits.score_timeout, _final_state, state.env)
+        state.trace.update(final_state=found)
     except RollbookError as error:
         state.trace.note("final_state", str(error))
+
+
+async def _final_state(env: Environment) -> FinalState | None:
+    match cast("object", await env.final_state()):
+        case None:
+            return None
+        case FinalState() as final:
+            fields = {"text": final.text, "data": plain_json(final.data, "data"), "files": final.files}
+            return msgspec.convert(fields, FinalState)  # as it is read back
+        case other:
+            raise ForeignError(f"returned a {type(other).__name__}; return a FinalState or None")
 
 
 async def _close(state: RolloutState) -> None:
@@ -211,11 +217,8 @@ async def _close(state: RolloutState) -> None:
 
 
 async def _clean_up(state: RolloutState) -> None:
-    async def cleanup() -> None:
-        await state.env.cleanup()
-
     try:
-        await call_foreign(cleanup(), state.budget.limits.cleanup_timeout)
+        await call_foreign(state.budget.limits.cleanup_timeout, state.env.cleanup)
     except RollbookError as error:
         state.trace.note("cleanup", str(error))
 

@@ -53,13 +53,16 @@ class RolloutState:
     trace: Trace
     sink: Sink
     engine: Limiter
+    """Slots of the engine, shared with the other rollouts."""
     watch: Stopwatch
     leaf: int = ROOT
     """The last node of the conversation."""
     unanswered: Message | None = None
     """The last reply, until it was acted on."""
     turn_rewards: list[TurnReward] = field(default_factory=list[TurnReward])
+    """Step rewards so far."""
     stopped: Ending | None = None
+    """What stopped the rollout first; None while it runs."""
     busy: bool = False
     """True while a step runs."""
 
@@ -101,9 +104,9 @@ class RolloutState:
         return Ending(Reason.INTERNAL, str(error))
 
     def reward(self, value: float | None) -> None:
-        """Bind a step reward to the turn that caused it."""
+        """Bind a step reward to the turn that caused it: the reply that is being answered, the last node so far."""
         if value is not None:
-            self.turn_rewards.append(TurnReward(int(self.trace.policy_nodes[-1]), value))
+            self.turn_rewards.append(TurnReward(self.leaf, value))
 
     def store(self) -> None:
         """Make the trace so far durable. A failing disk never changes the rollout: it is noted, and tried again

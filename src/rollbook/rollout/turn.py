@@ -17,7 +17,7 @@ import numpy as np
 
 from rollbook.errors import RecordError, RollbookError
 from rollbook.policy.protocol import Completion, TokenIds, check_completion
-from rollbook.render.protocol import RenderedMessage, Rendering, Turn
+from rollbook.render.protocol import RenderedMessage, Rendering
 from rollbook.rollout.limits import Allowance
 from rollbook.rollout.loaded import derive_seed
 from rollbook.rollout.state import RolloutState
@@ -90,8 +90,7 @@ def observe(state: RolloutState, observation: Sequence[Message]) -> Rendering:
             rendering = renderer.open(observation, specs)
             state.trace.head = msgspec.structs.replace(state.trace.head, tools_rendered=rendering.tools_rendered)
         else:
-            last_id = int(graph[state.leaf].token_ids[-1])
-            rendering = renderer.extend(Turn(last_id=last_id), observation, specs)
+            rendering = renderer.extend(int(graph[state.leaf].token_ids[-1]), observation, specs)
         for rendered in rendering.messages:
             state.leaf = graph.add(
                 rendered.message,

@@ -28,6 +28,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     policy: str = "local"
     """In the policy grammar."""
     tasks: int = 8
+    """How many tasks, each with a group of rollouts."""
     group: int = 4
     """Rollouts a task."""
     seed: int = 0

@@ -23,7 +23,5 @@ def open_embedded(name: str, files: ModelFiles) -> Policy:
             weights=files.weights,
             stop_ids=files.stop_ids,
             context_length=min(CONTEXT_LENGTH, files.context_length or CONTEXT_LENGTH),
-            tokenizer_hash=files.tokenizer_hash,
-            template_hash=files.template_hash,
         )
     )

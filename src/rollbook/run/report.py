@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from rollbook.rewards import decide
+from rollbook.rollout import Part
 from rollbook.trace import (
     Disposition,
     EndingKind,
@@ -32,8 +33,6 @@ from rollbook.trace import (
 
 __all__ = ["EndingRow", "FateRow", "GroupRow", "MemberRow", "RunReport", "TimeRow", "Tokens", "report"]
 
-PARTS = ("engine", "tool", "sandbox", "cpu", "scoring", "cleanup", "limiter", "other")
-"""The parts of a rollout's wall time; they add up."""
 ENGINE_PARTS = ("engine_queue", "engine_prefill", "engine_decode")
 """Parts of ``engine``, where the engine reports them."""
 
@@ -250,11 +249,11 @@ def _time_rows(times: list[TimeSplit | None]) -> tuple[TimeRow, ...]:
     splits = [msgspec.structs.asdict(split) for split in times if split is not None]
     wall = math.fsum(split["wall"] for split in splits)
     rows: list[TimeRow] = []
-    for part in ("wall", *PARTS, *ENGINE_PARTS):
+    for part in ("wall", *Part, *ENGINE_PARTS):
         values = [split[part] for split in splits]
         seconds = math.fsum(values) if values and None not in values else None
         rows.append(
-            TimeRow(part=part, seconds=seconds, share=seconds / wall if seconds is not None and wall > 0 else None)
+            TimeRow(part=str(part), seconds=seconds, share=seconds / wall if seconds is not None and wall > 0 else None)
         )
     return tuple(rows)
 

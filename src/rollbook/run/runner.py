@@ -27,6 +27,7 @@ from rollbook.run.policies import load_policy
 from rollbook.run.resume import check_folder, open_folder
 from rollbook.store import RecoveryReport, RunReader, RunWriter
 from rollbook.trace import Fate, Reason, Task, Trace, facts
+from rollbook.trace.disposition import ending_of
 from rollbook.trace.wire import decode_record, encode_record
 from rollbook.worlds import make
 
@@ -77,14 +78,16 @@ async def run(
     resume: bool = False,
     allow_changed: bool = False,
     concurrency: int = CONCURRENCY,
-    loaded: LoadedPolicy | None = None,
+    policy: LoadedPolicy | None = None,
     progress: Progress | None = None,
 ) -> RunOutcome:
-    """Run a configuration into `folder`. `resume`: go on with the run that is there.
+    """Run a configuration into `folder`.
 
-    `loaded` replaces the policy that the configuration names. Raises `UsageError` where the folder, the configuration
-    or the policy do not allow it, with the remedy. Cancelling it, or a full disk, keeps every finished rollout: a
-    resume goes on from there.
+    `resume`: go on with the run that is there. `allow_changed`: also where limits, sampling, rules or the policy are
+    others now. `concurrency`: rollouts at once. `policy`: takes the place of the one that the configuration names.
+
+    Raises `UsageError` where the folder, the configuration or the policy do not allow it, with the remedy. Cancelling
+    it, or a full disk, keeps every finished rollout: a resume goes on from there.
     """
     if concurrency < 1:
         raise ConfigError(f"a run needs at least 1 rollout at once, not {concurrency}")
@@ -92,7 +95,7 @@ async def run(
     make_env = functools.partial(make, config.environment, **config.options)
     check_folder(config, path, resume=resume, allow_changed=allow_changed)
     tasks = _tasks(make_env, config)
-    ready = loaded or await asyncio.to_thread(load_policy, config.policy)
+    loaded = policy or await asyncio.to_thread(load_policy, config.policy)
     run_id, writer = open_folder(config, path, resume=resume, allow_changed=allow_changed)
     with writer:
         interrupted = writer.seal_interrupted()
@@ -101,8 +104,8 @@ async def run(
             for number, task in enumerate(tasks)
         ]
         work = _Work(config, plans, writer, progress or Silent())
-        async with ready:
-            await work.run(make_env, ready, concurrency)
+        async with loaded:
+            await work.run(make_env, loaded, concurrency)
         return RunOutcome(path, config, writer.recovery, tuple(interrupted))
 
 
@@ -202,7 +205,7 @@ class _Work:
         attempts = self._attempts[plan.id][member]
         if not attempts:
             return False
-        reasons = [trace.ending.reason for trace in attempts if trace.ending is not None]
+        reasons = [ending_of(trace).reason for trace in attempts]
         decided = {
             trace.id: decide(trace, self._settings.rules, earlier=reasons[:place])
             for place, trace in enumerate(attempts)

@@ -17,7 +17,6 @@ from rollbook.errors import StoreError
 
 __all__ = ["AppendFile", "StoreOptions", "Sync", "replace_file", "sync_folder"]
 
-
 _CLOSED = -1
 """Stands for the descriptor of a closed file, whose number the system may have given to another one."""
 
@@ -38,6 +37,7 @@ class StoreOptions:
     """How a writer writes."""
 
     sync: Sync = Sync.NONE
+    """When written frames are forced to the disk."""
     sync_seconds: float = 1.0
     """For `Sync.INTERVAL`."""
     segment_bytes: int = 256 << 20

@@ -21,13 +21,13 @@ from rollbook.store.append import AppendFile, StoreOptions
 from rollbook.store.folder import numbered_path
 from rollbook.store.frame import Codec, FrameKind, Packer, SectionId
 from rollbook.store.scan import FileKind
-from rollbook.store.segment import PART_SECTIONS, header_frame
+from rollbook.store.segment import PART_SECTIONS, begin_file
 from rollbook.trace.node import Mark
-from rollbook.trace.trace import Trace, TraceTail
+from rollbook.trace.record import TraceTail
+from rollbook.trace.trace import Trace
 from rollbook.trace.wire import Cursor, encode_head, encode_part, encode_record, encode_tail
 
 __all__ = ["Journal", "TurnHeader"]
-
 
 KEPT_GENERATIONS = 8
 """A running rollout holds at most so many generations, and more only where all that runs needs more."""
@@ -151,14 +151,8 @@ class Journal:
             self.close()
         if self._file is None:
             path = numbered_path(self._folder, "journal", self._writer, self._next, "jnl")
-            file = AppendFile(path, self._options, new=True)
-            try:
-                file.append(header_frame(self._packer, FileKind.JOURNAL, self._writer))
-            except StoreError:
-                file.close()
-                path.unlink()
-                raise
-            self._file, self._pins[path] = file, set()
+            self._file = begin_file(path, FileKind.JOURNAL, self._writer, self._options, self._packer)
+            self._pins[path] = set()
             self._next += 1
         return self._file
 

@@ -10,7 +10,7 @@ import fcntl
 from collections.abc import Iterable
 from pathlib import Path
 
-from rollbook.errors import NewerFormat, RecordError, RunLocked, StoreError
+from rollbook.errors import RecordError, RunLocked, StoreError
 from rollbook.store.append import AppendFile, StoreOptions
 from rollbook.store.folder import annotation_files, annotation_path, read_manifest
 from rollbook.store.frame import Codec, DamagedFrame, FrameKind, Packer, SectionId
@@ -103,12 +103,8 @@ def _read_stream(path: Path, report: RecoveryReport) -> list[Annotation]:
     name = f"annotations/{path.name}"
     report.forget_unfinished(name)
     with open_frames(path, name) as file:
-        try:
-            file.check(FileKind.ANNOTATIONS)
-        except NewerFormat:
-            raise
-        except StoreError as error:
-            report.add(file.damage(0, file.size, DamageReason.FOREIGN, str(error)))
+        if (foreign := file.foreign(FileKind.ANNOTATIONS)) is not None:
+            report.add(foreign)
             return rows
         for found in file.walk():
             if isinstance(found, Damage):

@@ -4,12 +4,9 @@ extra ``parquet`` (pyarrow) is needed for this module alone.
 Parquet text is UTF-8: a lone surrogate in an id is spelled ``\\udc80`` there.
 """
 
-# pyarrow ships no type stubs, so everything that comes from it is unknown to the checker:
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
-
 from __future__ import annotations
 
+import importlib
 import io
 import os
 from collections.abc import Iterable
@@ -17,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rollbook.store.append import replace_file
 from rollbook.trace.summary import Summary
 
 __all__ = ["write_summaries"]
+
+# pyarrow comes without types; through Any the rest of the module is checked as strictly as the others
+pa: Any = importlib.import_module("pyarrow")
+pq: Any = importlib.import_module("pyarrow.parquet")
 
 _TEXT = ("rollout", "run", "group", "episode", "task", "environment", "seat", "kind", "reason", "scoring")
 _COUNTS = ("member", "attempt", "turns", "branches", "calls", "failed_calls", "tool_calls", "tokens", "sampled")
@@ -34,7 +33,7 @@ _ROWS_A_GROUP = 100_000
 def write_summaries(summaries: Iterable[Summary], path: str | os.PathLike[str]) -> int:
     """Write one row a summary, atomically; returns how many. Absent values are null."""
     rows = [_plain(summary) for summary in summaries]
-    table: Any = pa.Table.from_pylist(rows, schema=_schema())
+    table = pa.Table.from_pylist(rows, schema=_schema())
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd", row_group_size=_ROWS_A_GROUP)
     replace_file(Path(path), buffer.getvalue())

@@ -18,10 +18,11 @@ from rollbook.store.report import Damage
 from rollbook.store.scan import FrameFile, open_frames
 from rollbook.store.segment import Entry, SegmentReader, footer_frame, pack_trace
 from rollbook.store.writer import RunWriter
+from rollbook.trace.record import FinalState
 from rollbook.trace.redact import redact
 from rollbook.trace.summary import Summary
 from rollbook.trace.task import Task
-from rollbook.trace.trace import FinalState, Trace
+from rollbook.trace.trace import Trace
 from rollbook.trace.wire import decode_record
 
 __all__ = ["redact_trace"]

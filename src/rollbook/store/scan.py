@@ -191,6 +191,16 @@ class FrameFile:
         elif not ours and (first is None or first.reason is DamageReason.LOST):
             raise StoreError(f"{self.name} is not a Rollbook {content} file")
 
+    def foreign(self, content: FileKind) -> Damage | None:
+        """The row for a file that is not ours, None for one of ours; raises `NewerFormat`."""
+        try:
+            self.check(content)
+        except NewerFormat:
+            raise
+        except StoreError as error:
+            return self.damage(0, self.size, DamageReason.FOREIGN, str(error))
+        return None
+
 
 def check_header(frame: Frame, content: FileKind, name: str) -> None:
     """Refuse a file of another kind, or one that a newer version wrote."""

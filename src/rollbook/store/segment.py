@@ -40,6 +40,7 @@ __all__ = [
     "Entry",
     "SegmentReader",
     "SegmentWriter",
+    "begin_file",
     "find_footer",
     "footer_frame",
     "header_frame",
@@ -68,6 +69,18 @@ def header_frame(packer: Packer, content: FileKind, writer: str) -> bytes:
         content=content, wire=WIRE_VERSION, writer=writer, created=time.time(), rollbook=rollbook_version()
     )
     return packer.pack(FrameKind.FILE, encode_record(header))
+
+
+def begin_file(path: Path, content: FileKind, writer: str, options: StoreOptions, packer: Packer) -> AppendFile:
+    """A new file with its header; where that cannot be written, there is no file."""
+    file = AppendFile(path, options, new=True)
+    try:
+        file.append(header_frame(packer, content, writer))
+    except StoreError:
+        file.close()
+        path.unlink()
+        raise
+    return file
 
 
 def pack_trace(packer: Packer, trace: Trace) -> tuple[bytes, bytes]:
@@ -101,13 +114,7 @@ class SegmentWriter:
         self._packer = packer
         self._entries: list[Entry] = []
         self._summaries: list[bytes] = []
-        self._file = AppendFile(path, options, new=True)
-        try:
-            self._file.append(header_frame(packer, FileKind.SEGMENT, writer))
-        except StoreError:
-            self._file.close()
-            path.unlink()
-            raise
+        self._file = begin_file(path, FileKind.SEGMENT, writer, options, packer)
 
     @property
     def size(self) -> int:

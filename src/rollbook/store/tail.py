@@ -11,7 +11,6 @@ from pathlib import Path
 
 import msgspec
 
-from rollbook.errors import NewerFormat, StoreError
 from rollbook.store.frame import Frame
 from rollbook.store.report import DamageReason, RecoveryReport
 from rollbook.store.scan import FileKind, open_frames
@@ -26,12 +25,8 @@ def cut_tail(path: Path, content: FileKind, name: str, report: RecoveryReport) -
     """
     frames: list[Frame] = []
     with open_frames(path, name) as file:
-        try:
-            file.check(content)
-        except NewerFormat:
-            raise
-        except StoreError as error:
-            report.add(file.damage(0, file.size, DamageReason.FOREIGN, str(error)))
+        if (foreign := file.foreign(content)) is not None:
+            report.add(foreign)
             return [], False
         lost, end = False, file.size
         for found in file.walk():

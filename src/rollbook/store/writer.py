@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from threading import RLock
-from types import TracebackType
 from typing import Any
 
 from rollbook.errors import RecordError, StoreError
@@ -228,9 +227,7 @@ class RunWriter(Sink):
     def __enter__(self) -> RunWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -26,15 +26,7 @@ from rollbook.trace.episode import (
     by_episode,
     by_group,
 )
-from rollbook.trace.graph import (
-    ROOT,
-    Branch,
-    Fork,
-    ForkReason,
-    Mark,
-    MessageGraph,
-    Node,
-)
+from rollbook.trace.graph import MessageGraph
 from rollbook.trace.message import (
     Fault,
     Message,
@@ -44,7 +36,24 @@ from rollbook.trace.message import (
     ToolCall,
     message_key,
 )
+from rollbook.trace.node import ROOT, Branch, Fork, ForkReason, Mark, Node, TokenIds
 from rollbook.trace.protocols import MemorySink, Sink, TraceSource
+from rollbook.trace.record import (
+    Agent,
+    ContextPolicy,
+    Edge,
+    EdgeLabel,
+    ErrorNote,
+    FinalState,
+    NodeRef,
+    PolicyRecord,
+    Scoring,
+    ScoringStatus,
+    TimeSplit,
+    TraceHead,
+    TraceTail,
+    TurnReward,
+)
 from rollbook.trace.redact import redact
 from rollbook.trace.runs import (
     NO_RUNS,
@@ -64,23 +73,7 @@ from rollbook.trace.sample import (
 from rollbook.trace.summary import Summary, summarise
 from rollbook.trace.task import Task
 from rollbook.trace.tools import ToolSpec
-from rollbook.trace.trace import (
-    Agent,
-    ContextPolicy,
-    Edge,
-    EdgeLabel,
-    ErrorNote,
-    FinalState,
-    NodeRef,
-    PolicyRecord,
-    Scoring,
-    ScoringStatus,
-    TimeSplit,
-    Trace,
-    TraceHead,
-    TraceTail,
-    TurnReward,
-)
+from rollbook.trace.trace import Trace
 
 __all__ = [
     "NO_RUNS",
@@ -136,6 +129,7 @@ __all__ = [
     "Summary",
     "Task",
     "TimeSplit",
+    "TokenIds",
     "TokenLedger",
     "ToolCall",
     "ToolSpec",

@@ -19,7 +19,7 @@ class Annotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """One later fact about a rollout, or about one node of it."""
 
     producer: str
-    """Who says it: ``trainer``, ``scorer``, ``advantages``, ``audit``, a person."""
+    """Who says it: ``rewards``, ``trainer``, ``audit``, a person."""
     name: str
     """What it is: ``advantage``, ``disposition``, ``reward``, ``label``."""
     rollout: str

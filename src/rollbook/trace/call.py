@@ -56,8 +56,11 @@ class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     min_p: float = 0.0
     """Keep what has at least this share of the top probability; 0 keeps everything."""
     repetition_penalty: float = 1.0
+    """Divides the logits of tokens that occurred (multiplies negative ones); 1 leaves them."""
     presence_penalty: float = 0.0
+    """Taken from the logit of each token that occurred; 0 leaves them."""
     frequency_penalty: float = 0.0
+    """Taken from the logit of a token once for each time it occurred; 0 leaves them."""
     seed: int | None = None
     """None: the engine chooses; the rollout loop always sets one."""
     max_tokens: int | None = None
@@ -131,11 +134,13 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     prompt_tokens: int | None = None
     """As the engine reported it; None where it did not."""
     completion_tokens: int | None = None
+    """Sampled ids that came with the reply; None where none did."""
     cached_tokens: int | None = None
     """Prompt tokens that the engine took from its cache; None where it does not say."""
     tries: int = 1
     """HTTP requests that this call took."""
     error: str | None = None
+    """What went wrong; None where nothing did."""
     started: float = 0.0
     """Seconds since the rollout began."""
     wall: float = 0.0

@@ -21,6 +21,7 @@ from rollbook.trace.node import (
     LOGPROBS,
     ORIGIN,
     ORIGINS,
+    POLICY,
     RESCORED,
     ROOT,
     RUNS,
@@ -31,6 +32,7 @@ from rollbook.trace.node import (
     VERSIONS,
     Mark,
     NodeText,
+    TokenIds,
 )
 from rollbook.trace.runs import RunKind, Runs
 
@@ -41,13 +43,12 @@ LOGPROB_SLACK = 1e-3
 
 _INT32 = np.dtype(np.int32)
 _FLOAT32 = np.dtype(np.float32)
-_POLICY = ORIGINS.index(Origin.POLICY)
 _ZERO = np.zeros(1, np.int64)
 _KINDS = frozenset(int(kind) for kind in RunKind)
 
 
 def check_node(
-    token_ids: npt.NDArray[np.int32],
+    token_ids: TokenIds,
     runs: Runs,
     logprobs: npt.NDArray[np.float32] | None,
     rescored: npt.NDArray[np.int32],
@@ -170,7 +171,7 @@ def _array_checks(
             "segments do not cover the sampled tokens",
         ),
         (origins.min(initial=0) >= 0 and origins.max(initial=0) < len(ORIGINS), "unknown origin"),
-        (((sampled == 0) | (origins == _POLICY)).all(), "only the policy samples"),
+        (((sampled == 0) | (origins == POLICY)).all(), "only the policy samples"),
     )
 
 

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from rollbook.errors import RecordError
 from rollbook.trace.ending import Disposition, Drop, Ending, EndingRules, Fate, Mask, Penalize, Reason, Retry
-from rollbook.trace.trace import ScoringStatus, Trace
+from rollbook.trace.record import ScoringStatus
+from rollbook.trace.trace import Trace
 
 __all__ = ["DEFAULT_RULES", "decide", "ending_of"]
 

@@ -14,8 +14,17 @@ import msgspec
 from rollbook.errors import UsageError
 from rollbook.trace.annotation import Annotation
 from rollbook.trace.ending import Disposition
+from rollbook.trace.episode import GroupKey
 
-__all__ = ["ADVANTAGE", "DISPOSITION", "Advantage", "advantages", "dispositions"]
+__all__ = [
+    "ADVANTAGE",
+    "DISPOSITION",
+    "Advantage",
+    "GroupAdvantages",
+    "advantages",
+    "dispositions",
+    "fact",
+]
 
 ADVANTAGE = "advantage"
 """Name of the annotation whose value is an `Advantage`."""
@@ -24,29 +33,40 @@ DISPOSITION = "disposition"
 """Name of the annotation whose value is a `Disposition`."""
 
 
-class Advantage(msgspec.Struct, frozen=True, kw_only=True):
-    """One rollout's advantage, and how its group computed it. It is computed once, when the group closes."""
+class GroupAdvantages(msgspec.Struct, frozen=True, kw_only=True):
+    """The advantages of one closed group, and how they were computed: once, when it closed."""
 
-    advantage: float | None
-    """None: the rollout has no vote."""
     group: str
     seat: str
     values: dict[str, float]
-    """Advantage by rollout, of those whose rewards made the baseline."""
+    """Advantage by rollout, of the members that vote; nobody else has one."""
     members: tuple[str, ...]
-    """Every rollout of the group, those without a vote included."""
+    """Every rollout that the group held when it closed, those without a vote included."""
     baseline: float | None
-    """None where nobody votes."""
+    """The mean of the voters' rewards, penalties included; None where nobody votes."""
     scheduled: int
-    """Rollouts that were asked for."""
+    """How many rollouts were asked for."""
     used: int
-    """Rollouts that voted."""
+    """How many vote."""
     estimator: str
+    """By name."""
     rules: str
     """Hash of the ending rules that were applied before."""
 
+    @property
+    def key(self) -> GroupKey:
+        """What was compared with each other."""
+        return GroupKey(self.group, self.seat)
 
-_Fact = TypeVar("_Fact", Advantage, Disposition)
+
+class Advantage(GroupAdvantages, frozen=True, kw_only=True):
+    """One rollout's advantage, with all that is known of its group."""
+
+    advantage: float | None
+    """None: the rollout has no vote."""
+
+
+_Fact = TypeVar("_Fact", Advantage, GroupAdvantages, Disposition)
 
 
 def advantages(annotations: Iterable[Annotation]) -> dict[str, Advantage]:
@@ -67,10 +87,11 @@ def _newest(annotations: Iterable[Annotation], name: str, kind: type[_Fact]) -> 
         known = newest.get(each.rollout)
         if known is None or each.step >= known.step:
             newest[each.rollout] = each
-    return {rollout: _value(each, kind) for rollout, each in newest.items()}
+    return {rollout: fact(each, kind) for rollout, each in newest.items()}
 
 
-def _value(annotation: Annotation, kind: type[_Fact]) -> _Fact:
+def fact(annotation: Annotation, kind: type[_Fact]) -> _Fact:
+    """The value of one annotation as a `kind`; raises `UsageError` where it has another shape."""
     try:
         return msgspec.convert(annotation.value, kind)
     except msgspec.ValidationError as error:

@@ -21,7 +21,6 @@ from rollbook.trace.checks import check_columns, check_mark, check_node
 from rollbook.trace.columns import Column
 from rollbook.trace.message import Message, Origin, message_key
 from rollbook.trace.node import (
-    COLUMN_KINDS,
     LOGPROBS,
     ORIGIN,
     ORIGINS,
@@ -36,16 +35,16 @@ from rollbook.trace.node import (
     VERSIONS,
     Branch,
     Fork,
-    ForkReason,
     Mark,
     Node,
     NodeText,
+    TokenIds,
 )
 from rollbook.trace.runs import NO_RUNS, Runs
 
-__all__ = ["ROOT", "Branch", "Fork", "ForkReason", "Mark", "MessageGraph", "Node", "NodeText"]
+__all__ = ["MessageGraph"]
 
-NO_IDS: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+NO_IDS: TokenIds = np.zeros(0, np.int32)
 """No token ids."""
 
 _CODES = {origin: code for code, origin in enumerate(ORIGINS)}
@@ -62,6 +61,7 @@ class MessageGraph:
         "_marks",
         "_parents",
         "_stretch",
+        "columns",
         "logprobs",
         "messages",
         "rescored",
@@ -82,6 +82,15 @@ class MessageGraph:
         self.rescored = Column(np.int32)
         self.versions = Column(np.int32, 2)
         self.segments = Column(np.int32, 2)
+        self.columns: dict[str, Column] = {
+            "tokens": self.tokens,
+            "runs": self.runs,
+            "logprobs": self.logprobs,
+            "rescored": self.rescored,
+            "versions": self.versions,
+            "segments": self.segments,
+        }
+        """The columns of `COLUMN_KINDS` by name."""
         self._forks: dict[int, Fork] = {}
         self._marks: dict[int, Mark] = {}
         self._parents: set[int] = set()
@@ -101,7 +110,7 @@ class MessageGraph:
         *,
         parent: int,
         origin: Origin,
-        token_ids: npt.NDArray[np.int32] = NO_IDS,
+        token_ids: TokenIds = NO_IDS,
         runs: Runs = NO_RUNS,
         logprobs: npt.NDArray[np.float32] | None = None,
         rescored: npt.NDArray[np.int32] = NO_IDS,
@@ -168,8 +177,8 @@ class MessageGraph:
         self._check_open()
         first = len(self.messages)
         ends = check_columns(texts, counts, columns, first, self._parents)
-        for name, kind in COLUMN_KINDS.items():
-            self.column(kind).extend(columns[name])
+        for name, column in self.columns.items():
+            column.extend(columns[name])
         table = counts.copy()
         table[:, TOKENS:] = ends[:, TOKENS:] + self._ends[TOKENS:]
         self.table.extend(table)
@@ -199,17 +208,6 @@ class MessageGraph:
     def marks(self) -> Mapping[int, Mark]:
         """The marked nodes."""
         return self._marks
-
-    def column(self, kind: int) -> Column:
-        """The column whose ends stand at place `kind` of the node table."""
-        return {
-            TOKENS: self.tokens,
-            RUNS: self.runs,
-            LOGPROBS: self.logprobs,
-            RESCORED: self.rescored,
-            VERSIONS: self.versions,
-            SEGMENTS: self.segments,
-        }[kind]
 
     def mark(self, node: int, mark: Mark) -> None:
         """Take a turn of the policy out of training. A mark is never replaced by another one.
@@ -249,19 +247,18 @@ class MessageGraph:
     def __iter__(self) -> Iterator[Node]:
         return (self[node] for node in range(len(self.messages)))
 
-    def text(self, node: int) -> NodeText:
-        """The part of a node that is not tokens."""
-        return self._text(node, self.origin(node))
-
     def texts(self, first: int = 0) -> list[NodeText]:
-        """Likewise of all nodes from `first` on."""
+        """The parts that are not tokens, of all nodes from `first` on."""
         codes: list[int] = self.table.view[first:, ORIGIN].tolist()
-        return [self._text(node, ORIGINS[code]) for node, code in enumerate(codes, first)]
-
-    def _text(self, node: int, origin: Origin) -> NodeText:
-        return NodeText(
-            message=self.messages[node], origin=origin, fork=self._forks.get(node), mark=self._marks.get(node)
-        )
+        return [
+            NodeText(
+                message=self.messages[node],
+                origin=ORIGINS[code],
+                fork=self._forks.get(node),
+                mark=self._marks.get(node),
+            )
+            for node, code in enumerate(codes, first)
+        ]
 
     def origin(self, node: int) -> Origin:
         """Who made the message of a node."""
@@ -287,7 +284,7 @@ class MessageGraph:
             return parts[0]
         return np.concatenate(parts) if parts else NO_IDS
 
-    def path_ids(self, leaf: int) -> npt.NDArray[np.int32]:
+    def path_ids(self, leaf: int) -> TokenIds:
         """The token ids along the path to `leaf`: int32, shape (tokens,). Without forks this is a view, not a
         copy."""
         return self.gather(self.tokens, TOKENS, self.stretches(leaf))
@@ -342,4 +339,4 @@ class MessageGraph:
     @property
     def nbytes(self) -> int:
         """Bytes of the token columns and the node table, slack included."""
-        return self.table.nbytes + sum(self.column(kind).nbytes for kind in COLUMN_KINDS.values())
+        return self.table.nbytes + sum(column.nbytes for column in self.columns.values())

@@ -23,6 +23,7 @@ __all__ = [
     "ORIGIN",
     "ORIGINS",
     "PARENT",
+    "POLICY",
     "RESCORED",
     "ROOT",
     "RUNS",
@@ -37,13 +38,20 @@ __all__ = [
     "Mark",
     "Node",
     "NodeText",
+    "TokenIds",
 ]
+
+TokenIds = npt.NDArray[np.int32]
+"""Token ids: int32, shape (tokens,)."""
 
 ROOT = -1
 """The parent of a node that starts a path."""
 
 ORIGINS: tuple[Origin, ...] = tuple(Origin)
 """Origins by their code in the node table."""
+
+POLICY = ORIGINS.index(Origin.POLICY)
+"""The code of the policy's own messages."""
 
 
 class ForkReason(StrEnum):
@@ -119,7 +127,7 @@ class Node:
     """Index of the predecessor, `ROOT` for none."""
     message: Message
     origin: Origin
-    token_ids: npt.NDArray[np.int32]
+    token_ids: TokenIds
     """int32, shape (tokens,): the tokens that the message adds."""
     runs: Runs
     """(RunKind, count) over `token_ids`."""
@@ -132,12 +140,19 @@ class Node:
     segments: Runs
     """(call, count) over the sampled tokens."""
     fork: Fork | None
+    """None where the path only goes on."""
     mark: Mark | None
+    """None where nothing keeps it from training."""
 
     @property
-    def sampled_ids(self) -> npt.NDArray[np.int32]:
+    def sampled_ids(self) -> TokenIds:
         """The ids that the engine returned: int32, shape (sampled,)."""
-        return self.token_ids[np.repeat(self.runs[:, 0] == RunKind.SAMPLED, self.runs[:, 1])]
+        return self.token_ids[self.sampled_positions]
+
+    @property
+    def sampled_positions(self) -> npt.NDArray[np.intp]:
+        """Where the sampled tokens stand among the node's ids: shape (sampled,)."""
+        return np.flatnonzero(np.repeat(self.runs[:, 0] == RunKind.SAMPLED, self.runs[:, 1]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,9 @@ from rollbook.errors import RecordError
 from rollbook.trace.graph import MessageGraph
 from rollbook.trace.message import Message
 from rollbook.trace.node import COLUMN_KINDS, TOKENS, Fork, ForkReason, Mark, NodeText
+from rollbook.trace.record import FinalState
 from rollbook.trace.task import Task
-from rollbook.trace.trace import FinalState, Trace
+from rollbook.trace.trace import Trace
 
 __all__ = ["redact"]
 
@@ -56,12 +57,12 @@ def redact(trace: Trace, *nodes: int, task: Task | None = None, final_state: Fin
 def _without(graph: MessageGraph, gone: npt.NDArray[np.bool_]) -> MessageGraph:
     """The graph with the text and the column rows of the nodes in `gone` left out."""
     counts = graph.counts()
-    columns = {name: graph.column(kind).view[np.repeat(~gone, counts[:, kind])] for name, kind in COLUMN_KINDS.items()}
+    columns = {name: graph.columns[name].view[np.repeat(~gone, counts[:, kind])] for name, kind in COLUMN_KINDS.items()}
     counts[gone, TOKENS:] = 0
     beside = {graph.parent(node) for node in np.flatnonzero(gone).tolist()}
     texts = [
-        _emptied(graph.text(node), gone=bool(gone[node]), beside=graph.parent(node) in beside)
-        for node in range(len(graph))
+        _emptied(text, gone=bool(gone[node]), beside=graph.parent(node) in beside)
+        for node, text in enumerate(graph.texts())
     ]
     found = MessageGraph()
     found.load(texts, counts, columns)

@@ -21,11 +21,10 @@ import numpy.typing as npt
 from rollbook.errors import RecordError
 from rollbook.trace.call import Call, LogprobKind, Sampling
 from rollbook.trace.ending import Disposition, Ending
-from rollbook.trace.message import Origin
 from rollbook.trace.node import (
     LOGPROBS,
     ORIGIN,
-    ORIGINS,
+    POLICY,
     RUNS,
     SAMPLED,
     SEGMENTS,
@@ -40,7 +39,6 @@ from rollbook.trace.trace import Trace
 __all__ = ["LossReason", "Sample", "SampleSet", "TokenLedger", "logprobs_fit", "samples"]
 
 _Scalar = TypeVar("_Scalar", np.int32, np.float32)
-_POLICY = ORIGINS.index(Origin.POLICY)
 
 
 class LossReason(StrEnum):
@@ -105,12 +103,16 @@ class Sample:
     logprobs_fit: bool
     """True where every trained token has a logprob, of the distribution that it was sampled from by a known call."""
     reward: float | None
+    """Of the whole rollout; None: no reward, which is not zero."""
     reward_parts: dict[str, float]
     turn_rewards: tuple[tuple[int, float], ...]
     """(turn number, reward) of the turns that this sample owns."""
     advantage: float | None
+    """None: not computed, or no vote."""
     ending: Ending | None
+    """None while the rollout runs."""
     truncated: bool
+    """A budget or a limit cut the rollout short."""
     min_version: int | None
     """Over the trained tokens; None where no version is known."""
     max_version: int | None
@@ -119,6 +121,7 @@ class Sample:
     episode: str
     rollout: str
     branch: int
+    """Number of the branch within the trace."""
     is_last_branch: bool
     """True for the branch that the rollout ended on."""
 
@@ -183,7 +186,7 @@ class _Builder:
         self.disposition, self.advantage, self.max_tokens = disposition, advantage, max_tokens
         self.counts = self.graph.counts()
         self.sampled_counts = self.counts[:, SAMPLED]
-        is_turn = self.counts[:, ORIGIN] == _POLICY
+        is_turn = self.counts[:, ORIGIN] == POLICY
         self.turn_of = is_turn.cumsum(dtype=np.int32) - 1
         self.turn_of[~is_turn] = -1
         self.node_loss = self._node_losses()

@@ -11,7 +11,8 @@ import msgspec
 
 from rollbook.trace.ending import EndingKind, Reason
 from rollbook.trace.message import ParseStatus
-from rollbook.trace.trace import ScoringStatus, Trace
+from rollbook.trace.record import ScoringStatus
+from rollbook.trace.trace import Trace
 
 __all__ = ["Summary", "summarise"]
 
@@ -27,16 +28,22 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     environment: str
     seat: str
     member: int
+    """Place within the group."""
     attempt: int
+    """0 for the first try of this member."""
     kind: EndingKind | None
+    """None while it runs. Likewise below."""
     reason: Reason | None
     truncated: bool
+    """A budget or a limit cut it short."""
     reward: float | None
+    """None: no reward, which is not zero."""
     scoring: ScoringStatus
     turns: int
     """Policy nodes."""
     branches: int
     calls: int
+    """Requests to the engine."""
     failed_calls: int
     """Requests that gave no node."""
     tool_calls: int
@@ -52,6 +59,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     wall: float | None
     """Seconds; None where not measured."""
     started: float | None
+    """Unix seconds. Likewise below."""
     finished: float | None
 
 

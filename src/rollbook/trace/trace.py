@@ -4,15 +4,13 @@ A trace has a head (known when the rollout starts), a growing middle (graph, cal
 stops). Rules: calls, edges and turn rewards name only what the trace holds, and a call and the segments of its node
 name each other (`Trace.check`, at the latest when the trace is sealed or read); rewards are finite, also as float32,
 and there is none where scoring failed; the first ending wins, and what fails later is kept as an error note; a sealed
-trace never changes, later facts are annotations (`rollbook.trace.annotation`). Resolved configurations are stored as
-plain data, so reading a trace loads nothing else.
+trace never changes, later facts are annotations (`rollbook.trace.annotation`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -23,210 +21,14 @@ from rollbook.errors import RecordError
 from rollbook.trace.call import Call
 from rollbook.trace.ending import Ending, is_reward
 from rollbook.trace.graph import MessageGraph
-from rollbook.trace.message import Message, Origin
-from rollbook.trace.node import ORIGIN, ORIGINS, ROOT, SAMPLED, SEGMENTS, Node
+from rollbook.trace.message import Message
+from rollbook.trace.node import ORIGIN, POLICY, ROOT, SAMPLED, SEGMENTS, Node
+from rollbook.trace.record import Edge, EdgeLabel, ErrorNote, Scoring, ScoringStatus, TraceHead, TraceTail, TurnReward
 from rollbook.trace.task import Task
-from rollbook.trace.tools import ToolSpec
 
-__all__ = [
-    "Agent",
-    "ContextPolicy",
-    "Edge",
-    "EdgeLabel",
-    "ErrorNote",
-    "FinalState",
-    "NodeRef",
-    "PolicyRecord",
-    "Scoring",
-    "ScoringStatus",
-    "TimeSplit",
-    "Trace",
-    "TraceHead",
-    "TraceTail",
-    "TurnReward",
-]
+__all__ = ["Trace"]
 
-
-_POLICY = ORIGINS.index(Origin.POLICY)
 _REWARDS = frozenset({"reward", "reward_parts", "turn_rewards", "scoring"})
-
-
-class ContextPolicy(StrEnum):
-    """How earlier turns stand in later prompts."""
-
-    KEEP = "keep"
-    """Sampled ids stay as they are."""
-    TEMPLATE = "template"
-    """Re-rendered as the template would."""
-
-
-class EdgeLabel(StrEnum):
-    """The known links that imply no token prefix."""
-
-    SUBAGENT_CALL = "subagent_call"
-    SUBAGENT_RETURN = "subagent_return"
-    COMPACTION = "compaction"
-    COMPACTION_ATTEMPT = "compaction_attempt"
-    REWRITE_OF = "rewrite_of"
-    SIDE_REQUEST = "side_request"
-    JUDGED_BY = "judged_by"
-    CONTINUED = "continued"
-
-
-class ScoringStatus(StrEnum):
-    """Whether a reward can be had."""
-
-    SCORED = "scored"
-    """The scorer gave its rewards."""
-    FAILED = "failed"
-    """The scorer failed: no reward, no vote."""
-    PENDING = "pending"
-    """Not scored yet, or nothing to score."""
-
-
-class Agent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Who acts in this rollout."""
-
-    name: str = "agent"
-    seat: str = "solver"
-    """The role within the episode."""
-    trainable: bool = True
-    """False: its tokens are never trained."""
-
-
-class PolicyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One row of the policy table."""
-
-    name: str
-    engine: str = ""
-    tokenizer_hash: str = ""
-    template_hash: str = ""
-    trainable: bool = True
-    tool_prompt: str | None = None
-    """The explicit tool prompt in use, by name and hash; None: the template renders tools itself, or there are
-    none."""
-
-
-class NodeRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A node, possibly of another trace of the episode."""
-
-    node: int
-    rollout: str | None = None
-    """None: this trace."""
-
-
-class Edge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A typed link that implies no token prefix. Unknown labels from a harness are kept."""
-
-    label: str
-    """An `EdgeLabel`, or a harness's own word."""
-    source: NodeRef
-    target: NodeRef
-    detail: str = ""
-
-
-class FinalState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a scorer needs to score again without running again."""
-
-    text: str | None = None
-    """The answer or final screen; None where there is none."""
-    data: Any = None
-    """State as plain JSON data."""
-    files: dict[str, str] = {}
-    """Files by path: ``sha256:...`` references into the run's blobs."""
-
-
-class TurnReward(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A reward that belongs to one turn."""
-
-    node: int
-    """The assistant node of the turn."""
-    value: float
-
-
-class Scoring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether a reward can be had, and why not."""
-
-    status: ScoringStatus = ScoringStatus.PENDING
-    reason: str = ""
-
-
-class ErrorNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Something that went wrong, kept whether or not it decided the ending."""
-
-    where: str
-    text: str
-
-
-class TimeSplit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Wall seconds of a rollout along its critical path; the parts add up to `wall`. None: not known."""
-
-    wall: float
-    engine: float = 0.0
-    tool: float = 0.0
-    sandbox: float = 0.0
-    """Environment and sandbox set-up."""
-    cpu: float = 0.0
-    """Render, parse, commit."""
-    scoring: float = 0.0
-    cleanup: float = 0.0
-    limiter: float = 0.0
-    """Waiting for a limiter: engine slot, tool, sandbox, judge."""
-    other: float = 0.0
-    engine_queue: float | None = None
-    """Part of `engine`, where the engine reports it. Likewise below."""
-    engine_prefill: float | None = None
-    engine_decode: float | None = None
-    overlapped: float = 0.0
-    """Seconds that ran beside the critical path (parallel tools); not part of `wall`."""
-
-
-class TraceHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is known when a rollout starts."""
-
-    rollout: str
-    """Unique over all runs; shared by all samples of the trace."""
-    group: str
-    """The scheduled task's group id: members of one group and seat are compared with each other."""
-    task: Task
-    agent: Agent = Agent()
-    policies: tuple[PolicyRecord, ...]
-    run: str = ""
-    episode: str = ""
-    """Rollouts that belong together; empty: the rollout is alone."""
-    member: int = 0
-    """Place within the group."""
-    attempt: int = 0
-    """0 for the first try of this member; two attempts are never spliced."""
-    environment: str = ""
-    tools: tuple[ToolSpec, ...] = ()
-    tools_rendered: bool | None = None
-    """Whether the tools stand in the prompt's tokens; None: not known (text-only engines)."""
-    context_policy: ContextPolicy = ContextPolicy.KEEP
-    config: dict[str, Any] = {}
-    """Resolved configurations as plain tagged data."""
-    started: float | None = None
-    """Unix seconds."""
-    tokens: bool = True
-    """False: the engine gave no token ids (``tokens: absent``); the trace cannot be trained from."""
-
-
-class TraceTail(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is known when a rollout stopped."""
-
-    ending: Ending | None = None
-    """None while it runs."""
-    final_state: FinalState | None = None
-    reward: float | None = None
-    """None: no reward, which is not zero."""
-    reward_parts: dict[str, float] = {}
-    turn_rewards: tuple[TurnReward, ...] = ()
-    scoring: Scoring = Scoring()
-    metrics: dict[str, float] = {}
-    times: TimeSplit | None = None
-    errors: tuple[ErrorNote, ...] = ()
-    finished: float | None = None
-    """Unix seconds."""
 
 
 @dataclass(slots=True)
@@ -264,7 +66,7 @@ class Trace:
     def policy_nodes(self) -> npt.NDArray[np.int32]:
         """Indices of the nodes that the policy made, oldest first: int32."""
         origins = self.graph.table.view[:, ORIGIN]
-        return np.flatnonzero(origins == _POLICY).astype(np.int32)
+        return np.flatnonzero(origins == POLICY).astype(np.int32)
 
     @property
     def answer(self) -> Message | None:
@@ -386,9 +188,7 @@ class Trace:
             raise RecordError("scoring failed, so there cannot be a reward")
         origins = self.graph.table.view[:, ORIGIN]
         stray = [
-            each.node
-            for each in tail.turn_rewards
-            if not 0 <= each.node < len(origins) or origins[each.node] != _POLICY
+            each.node for each in tail.turn_rewards if not 0 <= each.node < len(origins) or origins[each.node] != POLICY
         ]
         if stray:
             raise RecordError(f"turn rewards for nodes {stray}, which are not turns of this trace")

@@ -22,7 +22,8 @@ from rollbook.errors import ConfigError, NewerFormat, RecordError
 from rollbook.trace.call import Call
 from rollbook.trace.graph import MessageGraph
 from rollbook.trace.node import COLUMN_KINDS, TABLE_WIDTH, NodeText
-from rollbook.trace.trace import Edge, Trace, TraceHead, TraceTail
+from rollbook.trace.record import Edge, TraceHead, TraceTail
+from rollbook.trace.trace import Trace
 
 __all__ = [
     "WIRE_VERSION",
@@ -45,7 +46,6 @@ Sections = dict[str, bytes]
 
 _DTYPES: dict[str, npt.DTypeLike] = {name: "<f4" if name == "logprobs" else "<i4" for name in COLUMN_KINDS}
 _PAIRS = ("runs", "versions", "segments")
-
 
 PART_SECTIONS = ("text", "tokens", "calls")
 """The sections of a part."""
@@ -199,7 +199,8 @@ def _load_part(trace: Trace, part: Mapping[str, bytes]) -> None:
     try:
         tokens = _decode_tokens(part["tokens"])
         counts = np.frombuffer(tokens.counts, "<i4").reshape(-1, TABLE_WIDTH)
-        columns = {name: _array(tokens, name) for name in COLUMN_KINDS}
+        raw: dict[str, memoryview] = msgspec.structs.asdict(tokens)
+        columns = {name: _array(name, raw[name]) for name in COLUMN_KINDS}
     except (msgspec.MsgspecError, ValueError) as error:
         raise RecordError(f"section 'tokens' is damaged: {error}") from error
     trace.graph.load(text.nodes, counts, columns)
@@ -207,15 +208,7 @@ def _load_part(trace: Trace, part: Mapping[str, bytes]) -> None:
     trace.edges += calls.edges
 
 
-def _array(part: TokenPart, name: str) -> npt.NDArray[Any]:
-    raw = {
-        "tokens": part.tokens,
-        "runs": part.runs,
-        "logprobs": part.logprobs,
-        "rescored": part.rescored,
-        "versions": part.versions,
-        "segments": part.segments,
-    }[name]
+def _array(name: str, raw: memoryview) -> npt.NDArray[Any]:
     array = np.frombuffer(raw, _DTYPES[name])
     return array.reshape(-1, 2) if name in _PAIRS else array
 
@@ -223,7 +216,7 @@ def _array(part: TokenPart, name: str) -> npt.NDArray[Any]:
 def _token_part(graph: MessageGraph, first: int) -> TokenPart:
     starts: list[int] = graph.table.view[first - 1].tolist() if first else [0] * TABLE_WIDTH
     arrays = {
-        name: memoryview(graph.column(kind).view[starts[kind] :].astype(_DTYPES[name], copy=False).tobytes())
+        name: memoryview(graph.columns[name].view[starts[kind] :].astype(_DTYPES[name], copy=False).tobytes())
         for name, kind in COLUMN_KINDS.items()
     }
     return TokenPart(counts=memoryview(graph.counts(first).astype("<i4", copy=False).tobytes()), **arrays)

@@ -18,7 +18,7 @@ _NUMBER = re.compile(
     r"(?P<digits>[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?P<decimals>\.[0-9]+)?"
     r"(?![\w]|[.,][0-9])"
 )
-DIGITS_LIMIT = 100
+MAX_DIGITS = 100
 
 
 def last_number(text: str) -> Fraction | None:
@@ -26,7 +26,7 @@ def last_number(text: str) -> Fraction | None:
     found: re.Match[str] | None = None
     for each in _NUMBER.finditer(text):
         found = each
-    if found is None or len(found[0]) > DIGITS_LIMIT:
+    if found is None or len(found[0]) > MAX_DIGITS:
         return None
     value = Fraction(found["digits"].replace(",", "") + (found["decimals"] or ""))
     return -value if found["sign"] else value

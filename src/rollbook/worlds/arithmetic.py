@@ -15,9 +15,9 @@ from rollbook.errors import RollbookError
 
 __all__ = ["BadExpression", "evaluate", "show"]
 
-LENGTH_LIMIT = 200
-DEPTH_LIMIT = 20
-BITS_LIMIT = 512
+MAX_LENGTH = 200
+MAX_DEPTH = 20
+MAX_BITS = 512
 """Size of the numerator and of the denominator of any result."""
 SHOWN_DIGITS = 12
 
@@ -49,8 +49,8 @@ def show(value: Fraction) -> str:
 
 
 def _tokens(text: str) -> list[str]:
-    if len(text) > LENGTH_LIMIT:
-        raise BadExpression(f"an expression has at most {LENGTH_LIMIT} characters, this one has {len(text)}")
+    if len(text) > MAX_LENGTH:
+        raise BadExpression(f"an expression has at most {MAX_LENGTH} characters, this one has {len(text)}")
     tokens: list[str] = []
     text, at = text.rstrip(), 0
     while at < len(text):
@@ -97,8 +97,8 @@ class _Reader:
         return value
 
     def signed(self, depth: int) -> Fraction:
-        if depth > DEPTH_LIMIT:
-            raise BadExpression(f"nested deeper than {DEPTH_LIMIT}")
+        if depth > MAX_DEPTH:
+            raise BadExpression(f"nested deeper than {MAX_DEPTH}")
         if self.peek in ("+", "-"):
             sign = self.take()
             value = self.signed(depth + 1)
@@ -144,7 +144,7 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction:
         raise BadExpression("an exponent must be a whole number")
     if base == 0 and exponent < 0:
         raise BadExpression("division by zero")
-    if abs(base) not in (0, 1) and abs(exponent.numerator) * _bits(base) > BITS_LIMIT:
+    if abs(base) not in (0, 1) and abs(exponent.numerator) * _bits(base) > MAX_BITS:
         raise BadExpression("the result is too large")
     return _bounded(Fraction(base**exponent.numerator))
 
@@ -154,6 +154,6 @@ def _bits(value: Fraction) -> int:
 
 
 def _bounded(value: Fraction) -> Fraction:
-    if _bits(value) > BITS_LIMIT:
+    if _bits(value) > MAX_BITS:
         raise BadExpression("the result is too large")
     return value

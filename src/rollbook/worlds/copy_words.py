@@ -28,7 +28,7 @@ _WORDS = tuple(
     """.split()  # noqa: SIM905 (a list of 42 quoted words reads worse)
 )
 _EXAMPLES = ("red cat dog sun moon tree", "blue house bird road lamp wall")
-WORDS_LIMIT = 6
+MAX_WORDS = 6
 
 
 class CopyWords(Environment):
@@ -37,8 +37,8 @@ class CopyWords(Environment):
     name: ClassVar[str] = "copy"
 
     def __init__(self, words: int = 3) -> None:
-        if not 1 <= words <= WORDS_LIMIT:
-            raise UsageError(f"copy: words is 1 to {WORDS_LIMIT}, not {words}")
+        if not 1 <= words <= MAX_WORDS:
+            raise UsageError(f"copy: words is 1 to {MAX_WORDS}, not {words}")
         self.words = words
 
     def tasks(self, count: int, seed: int = 0) -> Sequence[Task]:
