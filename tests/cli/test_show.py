@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rollbook.cli.trace_view import FOLD
@@ -112,6 +113,20 @@ def test_a_whole_id_wins_over_parts(tmp_path: Path) -> None:
             trace.end(Ending(Reason.FINAL_ANSWER))
             writer.seal(trace)
     assert "rollout a\n" in rollbook("show", tmp_path / "run", "a").stdout
+
+
+def test_each_id_that_the_table_lists_opens_its_own_rollout(tmp_path: Path) -> None:
+    ids = ("0000-1", "0000-1.1", "0000-10", "0000-11", "10000-1")
+    with RunWriter.create(tmp_path / "run") as writer:
+        for each in ids:
+            trace = small_trace(f"run-{each}")
+            trace.head = msgspec.structs.replace(trace.head, run="run")
+            trace.end(Ending(Reason.FINAL_ANSWER))
+            writer.seal(trace)
+    listed = [line.split()[0] for line in rollbook("show", tmp_path / "run").stdout.splitlines() if "final" in line]
+    assert sorted(listed) == sorted(ids)
+    for each in listed:
+        assert f"rollout run-{each}\n" in rollbook("show", tmp_path / "run", each).stdout
 
 
 @pytest.mark.parametrize("words", [(), ("a",), ("--json",), ("a", "--json"), ("a", "--full")], ids=str)

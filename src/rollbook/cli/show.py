@@ -44,9 +44,12 @@ def command(run: Path, trace: str | None, full: bool, as_json: bool) -> None:
 
 
 def find_rollout(source: RunReader, part: str) -> str:
-    """The rollout with this id, else the only one whose id holds it; raises `UsageError`."""
-    ids = source.rollouts()
-    found = [part] if part in ids else [each for each in ids if part in each]
+    """The rollout with this id, else the only one that is listed so, else the only one whose id holds it; raises
+    `UsageError`."""
+    rows = list(source.summaries())
+    ids = [row.rollout for row in rows]
+    listed = [row.rollout for row in rows if _listed(row) == part]
+    found = [part] if part in ids else listed or [each for each in ids if part in each]
     if len(found) == 1:
         return found[0]
     if not found:
@@ -83,9 +86,14 @@ def _show_run(source: RunReader, *, as_json: bool) -> None:
     )
 
 
+def _listed(row: Summary) -> str:
+    """How the table calls a rollout: its id without the run's."""
+    return row.rollout.removeprefix(f"{row.run}-") if row.run else row.rollout
+
+
 def _line(row: Summary, fate: str) -> tuple[str, ...]:
     return (
-        row.rollout.removeprefix(f"{row.run}-") if row.run else row.rollout,
+        _listed(row),
         f"{row.kind}/{row.reason}" if row.kind else MISSING,
         number(row.reward, 2),
         fate,
