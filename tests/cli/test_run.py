@@ -89,7 +89,7 @@ def test_options_are_read_as_json_or_text(tmp_path: Path, policy: str) -> None:
     [
         (("--option", "right"), "write KEY=VALUE"),
         (("--option", "right=1", "--option", "right=2"), "given twice"),
-        (("--option", "wrong=1"), "unexpected keyword argument 'wrong'"),
+        (("--option", "wrong=1"), "no option 'wrong'"),
         (("--temperature", "-1"), "temperature must be"),
         (("--top-p", "0"), "top_p must be"),
         (("--top-k", "-1"), "top_k must be"),

@@ -72,9 +72,9 @@ def read_gate(path: Path) -> Gate:
         raise ConfigError(f"the gate {path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         kind = "JSON" if path.suffix == ".json" else "TOML"
-        raise ConfigError(f"the gate {path} is no {kind}: {error}") from error
+        raise ConfigError(f"the gate {path} is not valid {kind}: {error}") from error
     if not isinstance(plain, dict):
-        raise ConfigError(f"the gate {path} holds no table")
+        raise ConfigError(f"the gate {path} must hold a table at its top: [limits] and what to limit")
     return Gate.from_mapping(cast("dict[str, Any]", plain))
 
 

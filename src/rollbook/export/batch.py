@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rollbook.errors import UsageError
 from rollbook.export.fields import check_sample
-from rollbook.export.files import replacing
+from rollbook.export.files import refuse_taken, replacing
 from rollbook.export.forms import Form, Writer, find_form, open_writer
 from rollbook.export.report import ExportReport, snapshot
 from rollbook.trace.annotation import Annotation, fold
@@ -25,7 +25,7 @@ from rollbook.trace.ending import Disposition, EndingRules
 from rollbook.trace.facts import advantages as recorded_advantages
 from rollbook.trace.facts import dispositions as recorded_dispositions
 from rollbook.trace.protocols import TraceSource
-from rollbook.trace.sample import Sample, SampleSet, TokenLedger, samples
+from rollbook.trace.sample import LossReason, Sample, SampleSet, TokenLedger, samples
 from rollbook.trace.trace import Trace
 
 __all__ = ["export"]
@@ -66,7 +66,9 @@ def export(
         max_tokens=max_tokens,
         allow_unfit=allow_unfit_logprobs,
     )
-    with replacing(_beside(path), overwrite=overwrite) as account, replacing(path, overwrite=overwrite) as file:
+    account_path = _beside(path)
+    refuse_taken(path, overwrite=overwrite)  # the file that was named is told of before the one beside it
+    with replacing(account_path, overwrite=overwrite) as account, replacing(path, overwrite=overwrite) as file:
         writer = open_writer(chosen, file)
         try:
             job.run(source, writer)
@@ -142,7 +144,8 @@ class _Job:
     def why_empty(self) -> str:
         """Why nothing was written."""
         reasons = [f"{count} {reason}" for reason, count in (self.without + self.refused).items()]
-        return ", ".join(reasons) or "there are no traces"
+        why = ", ".join(reasons) or "there are no traces"
+        return why + "".join(f". {remedy}" for reason, remedy in _REMEDIES.items() if reason in why)
 
     def report(self, form: Form, path: Path, facts: Sequence[Annotation]) -> ExportReport:
         """The account."""
@@ -163,6 +166,13 @@ class _Job:
             max_tokens=self.max_tokens,
             snapshot=snapshot(facts),
         )
+
+
+_REMEDIES = {
+    LossReason.NO_VOTE: "Only rollouts that vote are trained: those that have a reward and were not dropped. `rollbook "
+    "show RUN` lists how each ended, and `rollbook show RUN ID` tells why one has no reward",
+    LossReason.OVER_LENGTH: "Raise the limit of tokens (--max-tokens), or leave it out",
+}
 
 
 def _why_none(built: SampleSet) -> str:
