@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from rollbook.audit import Check, Report, Status, Unit
-from rollbook.cli.screen import MISSING, share, show_table, visible
+from rollbook.cli.screen import MISSING, counted, share, show_table, visible
 
 __all__ = ["show_audit"]
 
@@ -26,9 +26,17 @@ def show_audit(out: Console, report: Report) -> None:
          f"{check.n} {check.of}")
         for check in report.checks
     ]  # fmt: skip
-    show_table(out, f"Audit of {report.rollouts} rollouts", ("", "check", "value", "limit", "of"), rows, form="llrrl")
+    show_table(
+        out,
+        f"Audit of {counted(report.rollouts, 'rollout')}",
+        ("", "check", "value", "limit", "of"),
+        rows,
+        form="llrrl",
+    )
     for check in (*report.broke, *report.not_judged):
         _explain(out, check)
+    if report["no_vote"].value == 1.0:
+        out.print("No rollout has a vote: there is nothing to train, and nothing to export.")
     out.print(f"The audit {_VERDICTS[report.exit_code]}.\n")
 
 

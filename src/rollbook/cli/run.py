@@ -206,13 +206,21 @@ def _again(ctx: click.Context, folder: Path) -> str:
     return shlex.join([*words, "--out", str(folder), "--resume"])
 
 
+def _can_export(judged: Report) -> bool:
+    """False where an export would refuse: nobody has a vote, or the logprobs are not of what was sampled."""
+    unfit = any(judged[name].value for name in ("logprob_kind", "logprobs_absent"))
+    return judged["no_vote"].value not in (None, 1.0) and not unfit
+
+
 def _next_steps(ctx: click.Context, folder: Path, judged: Report) -> None:
     program, quoted = ctx.find_root().command_path, shlex.quote(str(folder))
     steps = [
         (f"{program} show {quoted}", "one line a rollout; add a part of an id to read one"),
         (f"{program} audit {quoted}", "the audit again; --gate FILE sets limits"),
-        (f"{program} export {quoted} --to jsonl {shlex.quote(f'{folder}.jsonl')}", "samples for a trainer"),
     ]
+    if _can_export(judged):
+        target = shlex.quote(f"{folder}.jsonl")
+        steps.append((f"{program} export {quoted} --to jsonl {target}", "samples for a trainer"))
     click.echo("Next:")
     for line, why in steps:
         click.echo(f"  {visible(line)}\n      {why}")

@@ -23,6 +23,7 @@ from rich.text import Text
 __all__ = [
     "MISSING",
     "console",
+    "counted",
     "counts",
     "fold",
     "forgive_streams",
@@ -91,6 +92,11 @@ def number(value: float | None, digits: int = 3) -> str:
 def share(value: float | None) -> str:
     """A share as a percentage."""
     return MISSING if value is None else f"{100 * value:.1f} %"
+
+
+def counted(number: int, thing: str) -> str:
+    """``1 rollout``, ``2 rollouts``."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def counts(things: Mapping[Any, int], nothing: str = "none") -> str:

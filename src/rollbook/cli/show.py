@@ -10,6 +10,7 @@ import msgspec
 
 from rollbook.cli.screen import MISSING, console, counts, number, print_json, show_table, visible
 from rollbook.cli.trace_view import show_trace, trace_document
+from rollbook.cli.unfinished import tell_unfinished
 from rollbook.errors import UsageError
 from rollbook.run import open_run
 from rollbook.store import RunReader
@@ -35,6 +36,7 @@ LISTED = 8
 def command(run: Path, trace: str | None, full: bool, as_json: bool) -> None:
     """Show the rollouts of RUN, or the one whose id TRACE is or is a part of."""
     source = open_run(run)
+    tell_unfinished(source)
     if trace is None:
         _show_run(source, as_json=as_json)
     else:

@@ -96,6 +96,7 @@ class _Job:
     allow_unfit: bool
     rollouts: int = 0
     written: int = 0
+    without_advantage: int = 0
     unfit: int = 0
     unbound: int = 0
     ledger: TokenLedger = field(default_factory=TokenLedger)
@@ -140,6 +141,7 @@ class _Job:
             self.unfit += 1
         writer.write(sample)
         self.written += 1
+        self.without_advantage += sample.advantage is None
 
     def why_empty(self) -> str:
         """Why nothing was written."""
@@ -154,6 +156,7 @@ class _Job:
             out=str(path),
             rollouts=self.rollouts,
             samples=self.written,
+            without_advantage=self.without_advantage,
             captured=self.ledger.captured,
             trained=self.ledger.trained,
             lost={str(reason): count for reason, count in sorted(self.ledger.lost.items())},
