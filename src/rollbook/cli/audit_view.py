@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from rollbook.audit import Check, Report, Status, Unit
+from rollbook.audit import Check, Report, Unit
 from rollbook.cli.screen import MISSING, counted, share, show_table, visible
 
 __all__ = ["show_audit"]
@@ -33,8 +33,13 @@ def show_audit(out: Console, report: Report) -> None:
         rows,
         form="llrrl",
     )
-    for check in (*report.broke, *report.not_judged):
+    for check in report.broke:
         _explain(out, check)
+    silent: dict[str, list[str]] = {}
+    for check in report.not_judged:
+        silent.setdefault(check.says, []).append(check.name)
+    for says, names in silent.items():
+        out.print(f"{', '.join(names)}: {visible(says)}")
     if report["no_vote"].value == 1.0:
         out.print("No rollout has a vote: there is nothing to train, and nothing to export.")
     out.print(f"The audit {_VERDICTS[report.exit_code]}.\n")
@@ -48,8 +53,6 @@ def _value(check: Check, value: float | None) -> str:
 
 def _explain(out: Console, check: Check) -> None:
     out.print(f"{check.name}: {visible(check.says)}")
-    if check.status is not Status.BROKE:
-        return
     for finding in check.findings[:FINDINGS]:
         place = "".join(
             f", {name} {index}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -36,6 +37,8 @@ __all__ = [
 
 WIDTH = 100
 """The most columns that tables take."""
+LEAST = 40
+"""The fewest; narrower screens wrap."""
 MISSING = "-"
 """How absent values are shown: absent is not zero."""
 
@@ -53,7 +56,8 @@ def forgive_streams() -> None:
 def console(*, stderr: bool = False) -> Console:
     """A console that takes text as it is."""
     made = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
-    made.width = min(WIDTH, made.width) if made.is_terminal else WIDTH
+    told = made.is_terminal or os.environ.get("COLUMNS", "").isdigit()
+    made.width = max(LEAST, min(WIDTH, made.width)) if told else WIDTH
     return made
 
 
@@ -113,11 +117,28 @@ def show_table(
     )
     for place, head in enumerate(heads):
         letter = form[place : place + 1]
-        justify = "right" if letter == "r" else "left"
-        table.add_column(head, justify=justify, overflow="fold", no_wrap=letter == "k")
+        longest = max((len(line) for row in rows for line in row[place].split("\n")), default=0)
+        table.add_column(
+            head,
+            justify="right" if letter == "r" else "left",
+            overflow="fold",
+            no_wrap=letter == "k",
+            min_width=max(min(longest, 12), *map(len, head.split(" "))),
+        )
     for row in rows:
         table.add_row(*(Text(visible(cell)) for cell in row))
-    out.print(table)
+    _print_trimmed(out, table)
+
+
+def _print_trimmed(out: Console, table: Table) -> None:
+    """A table without the spaces behind its lines, which a file or a pipe would keep."""
+    if out.is_terminal:
+        out.print(table)
+        return
+    with out.capture() as captured:
+        out.print(table)
+    for line in captured.get().splitlines():
+        out.print(Text(line.rstrip()), soft_wrap=True)
 
 
 def print_json(document: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from rollbook.cli.screen import MISSING, console, counts, number, print_json, show_table, visible
+from rollbook.cli.screen import MISSING, console, counted, counts, number, print_json, show_table, visible
 from rollbook.cli.trace_view import show_trace, trace_document
 from rollbook.cli.unfinished import tell_unfinished
 from rollbook.errors import UsageError
@@ -24,6 +24,8 @@ Examples:
   rollbook show runs/demo 0003-2          one trace, by a part of its id
   rollbook show runs/demo 0003-2 --full   without folding long texts
 """
+NARROW = 100
+"""Columns below which the table leaves out what can be seen elsewhere."""
 LISTED = 8
 """Ids named where a part of an id fits several."""
 
@@ -79,9 +81,12 @@ def _show_run(source: RunReader, *, as_json: bool) -> None:
         return
     lines = [_line(row, fate.fate if (fate := fates.get(row.rollout)) else "undecided") for row in summaries]
     heads = ("rollout", "ending", "reward", "fate", "turns", "tokens", "tool calls", "wall s")
+    out = console()
+    if out.width < NARROW:  # the kind follows from the reason, and the wall time is in each trace
+        heads, lines = heads[:-1], [(line[0], line[1].rpartition("/")[2], *line[2:-1]) for line in lines]
     show_table(
-        console(),
-        f"{source.folder}: {len(lines)} rollouts (ids are group-member.attempt; tokens are sampled/all)",
+        out,
+        f"{source.folder}: {counted(len(lines), 'rollout')} (ids are group-member.attempt; tokens are sampled/all)",
         heads,
         lines,
         form="lkrkrrlr",

@@ -19,7 +19,7 @@ def tell_unfinished(source: RunReader) -> None:
     folder = shlex.quote(str(source.folder))
     console(stderr=True).print(
         f"This run is not finished: {found.finished} of {counted(found.planned, 'rollout')} are done, "
-        f"{found.closed} of {counted(found.groups, 'group')} closed. Rollouts of the other groups have no advantage yet; "
-        "what was interrupted runs again. "
-        f"`rollbook run ... --out {visible(folder)} --resume`, with what it was started with, goes on.\n"
+        f"{found.closed} of {counted(found.groups, 'group')} closed. Rollouts of the other groups have no advantage "
+        "yet; what was interrupted runs again. "
+        f"`rollbook run ... --out {visible(folder)} --resume`, with the same arguments, goes on.\n"
     )
