@@ -19,7 +19,7 @@ from rollbook.cli.app import Failed, Stopped
 from rollbook.cli.audit_view import show_audit
 from rollbook.cli.progress import FetchBar, RunBar
 from rollbook.cli.report_view import show_report
-from rollbook.cli.screen import console, print_json, visible
+from rollbook.cli.screen import console, counted, print_json, visible
 from rollbook.errors import ConfigError, StoreError, UsageError
 from rollbook.render import ChatRenderer
 from rollbook.rollout import Limits, LoadedPolicy
@@ -46,18 +46,36 @@ Examples:
     "--policy", default="local", show_default=True, help="local, local:MODEL, local:PATH.gguf, scripted:FILE."
 )
 @click.option("--tasks", type=click.IntRange(1), default=8, show_default=True, help="How many tasks.")
-@click.option("--group", type=click.IntRange(1), default=4, show_default=True, help="Rollouts a task.")
+@click.option("--group", type=click.IntRange(1), default=4, show_default=True, help="Rollouts per task.")
 @click.option("--out", type=click.Path(path_type=Path), help="The run's folder. [default: runs/ENV-DATE-N]")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Tasks and tokens follow from it.")
 @click.option(
-    "--max-turns", type=click.IntRange(1), default=LIMITS.max_turns, show_default=True, help="Turns a rollout."
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Gives the tasks, and a seed for each request."
 )
-@click.option("--max-tokens", type=click.IntRange(1), help="Sampled tokens a rollout. [default: no limit]")
 @click.option(
-    "--max-generation", type=click.IntRange(1), default=LIMITS.max_generation, show_default=True, help="Tokens a turn."
+    "--max-turns", type=click.IntRange(1), default=LIMITS.max_turns, show_default=True, help="Turns per rollout."
 )
-@click.option("--deadline", type=float, default=LIMITS.deadline, show_default=True, help="Own seconds of a rollout.")
-@click.option("--temperature", type=float, default=1.0, show_default=True, help="Divides the logits.")
+@click.option("--max-tokens", type=click.IntRange(1), help="Sampled tokens per rollout. [default: no limit]")
+@click.option(
+    "--max-generation",
+    type=click.IntRange(1),
+    default=LIMITS.max_generation,
+    show_default=True,
+    help="Tokens per turn.",
+)
+@click.option(
+    "--deadline",
+    type=float,
+    default=LIMITS.deadline,
+    show_default=True,
+    help="Seconds per rollout, without its wait in the engine's queue.",
+)
+@click.option(
+    "--temperature",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="Of the model's distribution; 1 leaves it as it is.",
+)
 @click.option("--top-p", type=float, default=1.0, show_default=True, help="Nucleus mass; 1 keeps everything.")
 @click.option("--top-k", type=int, default=0, show_default=True, help="Keep the k most likely; 0 keeps everything.")
 @click.option("--concurrency", type=click.IntRange(1), default=CONCURRENCY, show_default=True, help="Rollouts at once.")
@@ -131,7 +149,10 @@ def _run(
     if not outcome.recovery.clean:
         err.print(f"The last process left damage behind; what could be mended was:\n{visible(str(outcome.recovery))}")
     if outcome.interrupted:
-        err.print(f"{len(outcome.interrupted)} rollouts were in flight when it died; they ended as error/interrupted.")
+        err.print(
+            f"{counted(len(outcome.interrupted), 'rollout')} still ran when the earlier process died; each is kept as "
+            "error/interrupted, and was run again."
+        )
     return outcome
 
 

@@ -53,9 +53,14 @@ def forgive_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # the command line ends as for any other output (`rollbook.cli.app`)
+
+
 def console(*, stderr: bool = False) -> Console:
     """A console that takes text as it is."""
-    made = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+    made = _Console(stderr=stderr, markup=False, highlight=False, emoji=False)
     told = made.is_terminal or os.environ.get("COLUMNS", "").isdigit()
     made.width = max(LEAST, min(WIDTH, made.width)) if told else WIDTH
     return made
@@ -144,6 +149,7 @@ def _print_trimmed(out: Console, table: Table) -> None:
 def print_json(document: Any) -> None:
     """One JSON document on stdout; a number that JSON lacks is written as text."""
     sys.stdout.write(f"{json.dumps(_finite(document), indent=1, allow_nan=False)}\n")
+    sys.stdout.flush()
 
 
 def _finite(value: Any) -> Any:
