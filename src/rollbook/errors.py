@@ -70,13 +70,20 @@ class RecordError(RollbookError):
 def boundary(what: str, wrap: Callable[[str], RollbookError]) -> Generator[None]:
     """Turn anything that escapes foreign code into one typed error, attributed to `what`.
 
-    Errors of ours pass unchanged, as do cancellation and exit (they are not ``Exception``). This is the only place
-    in the project that catches ``Exception``.
+    Errors of ours pass unchanged, as do cancellation and Ctrl-C. ``SystemExit`` does not: foreign code that calls
+    ``exit`` would end the whole process, with an exit code of its own choosing. This is the only place in the project
+    that catches ``Exception``.
     """
     try:
         yield
     except RollbookError:
         raise
-    except Exception as error:
-        text = str(error) or repr(error)
-        raise wrap(f"{what}: {type(error).__name__}: {text}") from error
+    except (Exception, SystemExit) as error:
+        raise wrap(f"{what}: {type(error).__name__}: {_text_of(error)}") from error
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error) or repr(error)
+    except Exception:  # noqa: BLE001 (an error can fail at its own text, too)
+        return "(its text cannot be made)"

@@ -167,7 +167,10 @@ def test_a_group_of_one_is_finite_and_kept(given: dict[str, Any]) -> None:
         assert found.groups[0].used == 1
 
 
-@pytest.mark.parametrize("rewards", [[], [0.0], [1e308], [3.0] * 4, [0.1 + 0.2, 0.3], [1e308, -1e308], [5e-324, 0.0]])
+@pytest.mark.parametrize(
+    "rewards",
+    [[], [0.0], [3.4e38], [3.0] * 4, [0.1 + 0.2, 0.3], [3.4e38, -3.4e38], [3.4e38] * 3 + [1.0], [5e-324, 0.0]],
+)
 def test_no_rewards_make_an_advantage_that_is_not_finite(rewards: list[float]) -> None:
     traces = members(list(rewards))
     for spread in (False, True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shlex
@@ -16,7 +17,7 @@ import pytest
 from rollbook.run import open_run, report
 from rollbook.store import RunWriter
 from tests.cli.cli_made import SAID, document, made_run, refused, rollbook
-from tests.run.run_made import script
+from tests.run.run_made import Double, script
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": ":".join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
 SMALL = ("--tasks", "2", "--group", "2")
@@ -147,6 +148,23 @@ def test_a_run_that_is_being_written_is_refused(tmp_path: Path) -> None:
     with RunWriter.open(folder):
         says = refused(rollbook("run", "test-double", "--policy", policy, *SMALL, "--out", folder, "--resume"))
     assert "is being written by another process" in says
+
+
+class Leaver(Double):
+    """Its tool starts a task of its own, which leaves the process."""
+
+    async def cleanup(self) -> None:
+        async def leave() -> None:
+            sys.exit(0)
+
+        await asyncio.create_task(leave())
+
+
+def test_a_run_that_is_ended_from_inside_is_no_success(tmp_path: Path, policy: str) -> None:
+    place = f"{__name__}:Leaver"
+    message = refused(rollbook("run", place, "--policy", policy, "--out", tmp_path / "run"))
+    assert "stopped from inside, by code that it ran (SystemExit)" in message
+    assert "--resume" in message
 
 
 def knowing_test_worlds(tmp_path: Path) -> dict[str, str]:

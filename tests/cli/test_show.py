@@ -8,8 +8,9 @@ import pytest
 
 from rollbook.cli.trace_view import FOLD
 from rollbook.run import open_run
-from rollbook.store import RunWriter
+from rollbook.store import AnnotationWriter, RunWriter
 from rollbook.trace import (
+    Annotation,
     Edge,
     EdgeLabel,
     Ending,
@@ -166,3 +167,15 @@ def test_what_cannot_be_read_is_told_on_stderr(tmp_path: Path) -> None:
     result = rollbook("show", folder)
     assert result.exit_code == 0
     assert "Not everything could be read" in result.stderr
+
+
+def test_an_annotation_of_another_shape_is_a_message(tmp_path: Path) -> None:
+    folder = stored(tmp_path, small_trace("r"))
+    with AnnotationWriter(folder, "trainer") as stream:
+        stream.write([Annotation(producer="trainer", name="advantage", rollout="r", value=0.5)])
+    assert "'trainer', can write it again" in " ".join(refused(rollbook("show", folder)).split())
+
+
+@pytest.mark.parametrize("words", [("show",), ("audit",), ("run", "test-double", "--out")])
+def test_a_path_that_cannot_be_one_is_a_message(words: tuple[str, ...]) -> None:
+    assert "File name too long" in refused(rollbook(*words, "a" * 300))

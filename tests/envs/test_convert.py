@@ -79,6 +79,11 @@ def test_numbers_that_json_lacks_are_refused(value: object) -> None:
         to_text(value)
 
 
+def test_a_number_of_more_digits_than_python_writes_is_refused() -> None:
+    with pytest.raises(NotConvertible, match="digits"):
+        to_text([10**6000])
+
+
 @pytest.mark.parametrize(
     ("value", "where"),
     [({1, 2}, "value"), (object(), "value"), ([{"a": {3}}], r"value\[0\]\.a"), (Pair, "value"), (1j, "value")],

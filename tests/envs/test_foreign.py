@@ -13,6 +13,17 @@ from rollbook.errors import RecordError
 from rollbook.trace.ending import Reason, RolloutFailure
 
 
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+    __repr__ = __str__
+
+
+class Panic(BaseException):
+    pass
+
+
 async def give(value: object) -> object:
     return value
 
@@ -47,9 +58,12 @@ def test_a_value_comes_back() -> None:
         (KeyError(), r"KeyError: KeyError\(\)"),
         (TimeoutError("its own"), "TimeoutError: its own"),
         (RecordError("of ours"), "RecordError: of ours"),
+        (SystemExit(0), "SystemExit: 0"),
+        (Panic("compiled code"), "Panic: compiled code"),
+        (Mute(), r"Mute: \(its text cannot be made\)"),
     ],
 )
-def test_what_it_raises_becomes_one_line(error: Exception, text: str) -> None:
+def test_what_it_raises_becomes_one_line(error: BaseException, text: str) -> None:
     with pytest.raises(ForeignError, match=f"^{text}$"):
         run(fail, error)
 
@@ -104,3 +118,11 @@ def test_a_cancellation_of_the_caller_passes_and_reaches_the_code() -> None:
 def test_a_cancellation_that_the_code_brought_on_itself_is_its_failure() -> None:
     with pytest.raises(ForeignError, match="cancelled itself"):
         run(fail, asyncio.CancelledError())
+
+
+def test_ctrl_c_passes() -> None:
+    async def main() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            await call_foreign(5.0, fail, KeyboardInterrupt())
+
+    asyncio.run(main())

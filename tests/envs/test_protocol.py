@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 
 from rollbook.envs.protocol import Environment, StepResult
@@ -30,11 +32,23 @@ def test_tasks_have_no_default() -> None:
         Environment().tasks(1)
 
 
-@pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf, 1e39, 10**400])
 def test_a_step_reward_is_finite(reward: float) -> None:
     with pytest.raises(RecordError, match="must be finite"):
         StepResult("", reward)
     assert StepResult("", -0.5).reward == -0.5
+
+
+@pytest.mark.parametrize("reward", [np.float32(0.5), np.int64(1), True, 2**70])
+def test_a_step_reward_is_a_plain_float_whatever_number_was_given(reward: Any) -> None:
+    kept = StepResult("", reward).reward
+    assert type(kept) is float
+    assert kept == reward
+
+
+def test_an_ending_that_cannot_be_kept_is_refused() -> None:
+    with pytest.raises(RecordError, match="cannot be stored"):
+        StepResult("", None, Ending(Reason.GOAL_REACHED, 5))  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("reason", list(Reason))

@@ -20,6 +20,20 @@ def broken() -> Environment:
     return 7  # pyright: ignore[reportReturnType]
 
 
+class Leaves(Environment):
+    def __init__(self) -> None:
+        sys.exit(0)
+
+
+class Falls(Environment):
+    def __init__(self) -> None:
+        raise ValueError("no server")
+
+
+class Numbered(Environment):
+    name = 5  # pyright: ignore[reportAssignmentType]
+
+
 HERE = f"{__name__}:Garden"
 registry.register("garden-of-tests", Garden)
 registry.register("garden-by-text", HERE)
@@ -60,6 +74,9 @@ def test_nothing_is_imported_before_it_is_made() -> None:
         (f"{__name__}:Nothing", "KeyError: 'Nothing'"),
         (f"{__name__}:HERE", "is a str; name a class or a function"),
         (f"{__name__}:broken", "made a int, which is no Environment"),
+        (f"{__name__}:Leaves", "cannot be made: SystemExit: 0"),
+        (f"{__name__}:Falls", "cannot be made: ValueError: no server"),
+        (f"{__name__}:Numbered", "its `name` is 5; it must be text"),
     ],
 )
 def test_unknown_names_say_what_is_known(name: str, problem: str) -> None:

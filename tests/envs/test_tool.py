@@ -139,7 +139,7 @@ def test_a_call_that_did_not_parse_never_runs(status: ParseStatus) -> None:
     [
         ("raise", "error: odd: ValueError: it broke"),
         ("nan", "error: odd returned what has no text: value: nan is not a JSON number"),
-        ("bad reward", "error: odd: RecordError: a step reward must be finite, got nan"),
+        ("bad reward", "error: odd: RecordError: a step reward must be finite as a float32, got nan"),
     ],
 )
 def test_a_tool_that_breaks_is_the_environments_fault(kind: str, content: str) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from rollbook.errors import StoreError, UsageError
 from rollbook.export.files import replacing
+from rollbook.store import RunWriter
 from tests.export.build import names
 
 
@@ -93,3 +94,31 @@ def test_a_file_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert names(tmp_path) == []
+
+
+def test_what_is_no_plain_file_is_never_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "link").symlink_to(pipe)
+    for path in (pipe, tmp_path / "link"):
+        with pytest.raises(UsageError, match="is no plain file"):
+            write(path, overwrite=True)
+    assert pipe.is_fifo()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["link", "pipe"]
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("file")
+    write(tmp_path / "link", overwrite=True)
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("place", ["run.json", "new.jsonl", "segments/a.seg", "annotations/x.ann"])
+def test_a_runs_own_folder_takes_no_export(tmp_path: Path, place: str) -> None:
+    RunWriter.create(tmp_path / "run").close()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UsageError, match="the run's own folder"):
+        write(tmp_path / "run" / place, overwrite=True)
+    assert sorted(tmp_path.rglob("*")) == before

@@ -32,4 +32,11 @@ MUTANTS = [
     contract(
         "(len(ids) > 0 or completion.finish in (Finish.ABORT, Finish.ERROR),", "(True,", "the reply holds no tokens"
     ),
+    Mutant(
+        "contract: types",
+        "policy/protocol.py",
+        "    _check_types(completion)\n",
+        "",
+        "tests/policy/test_protocol.py::test_what_is_no_completion_breaks_the_contract",
+    ),
 ]

@@ -147,7 +147,7 @@ TRACES = [
     ),
     trace(
         "finite rewards",
-        "if not all(map(isfinite, values if tail.reward is None else (*values, tail.reward))):",
+        "if not all(map(is_reward, values if tail.reward is None else (*values, tail.reward))):",
         "if False:",
         "test_a_reward_is_finite[inf]",
     ),
@@ -353,9 +353,15 @@ WIRES = [
     ),
     wire(
         "plain data only",
-        "except (TypeError, ValueError, RecursionError) as error:",
-        "except (ValueError, RecursionError) as error:",
+        "except (*_UNREADABLE, TypeError) as error:",
+        "except _UNREADABLE as error:",
         "test_what_is_not_plain_data_is_refused_when_it_is_stored",
+    ),
+    wire(
+        "what would not read back",
+        "            _read_text(data, type(value))\n",
+        "            pass\n",
+        "test_what_would_not_read_back_is_refused_when_it_is_stored",
     ),
 ]
 
@@ -408,7 +414,7 @@ ENDINGS = [
     Mutant(
         "endings: finite amounts",
         "trace/ending.py",
-        "if not isfinite(self.amount):",
+        "if not is_reward(self.amount):",
         "if False:",
         f"{ENDING}::test_amounts_and_counts_make_sense",
     ),

@@ -35,6 +35,23 @@ def test_a_sound_reply_passes(changes):
         ({"prompt_tokens": 4}, "counted 4 prompt tokens, 3 were sent"),
         ({"versions": ((1, 1),)}, "versions cover 1 of 2"),
         ({"token_ids": np.zeros(0, np.int32), "logprobs": np.zeros(0, np.float32)}, "no tokens"),
+        ({"token_ids": [5, 6]}, "no flat arrays"),
+        ({"logprobs": None}, "no flat arrays"),
+        ({"logprobs": np.zeros((2, 2), np.float32)}, "no flat arrays"),
+        ({"rescored": None}, "no flat arrays"),
+        ({"rescored": np.zeros(1)}, "rescored positions are float64"),
+        ({"logprob_kind": "likely"}, "Invalid enum value 'likely'"),
+        ({"finish": None}, "no completion: .*finish"),
+        ({"engine_finish": None}, "no completion: .*engine_finish"),
+        ({"versions": None}, "no completion: .*versions"),
+        ({"versions": ((1.5, 2),)}, "no completion: .*versions"),
+        ({"versions": ((2**40, 2),)}, "no completion: .*versions"),
+        ({"prompt_tokens": 3.0}, "no completion: .*prompt_tokens"),
+        ({"cached_tokens": np.int64(1)}, "no completion: .*cached_tokens"),
+        ({"tries": "2"}, "no completion: .*tries"),
+        ({"queue": "1"}, "no completion: .*queue"),
+        ({"queue": np.nan}, "a time is not finite"),
+        ({"decode": np.inf}, "a time is not finite"),
         ({"token_ids": np.zeros(3, np.int32), "logprobs": np.zeros(3, np.float32)}, "more than the 2"),
     ],
 )
@@ -47,3 +64,10 @@ def test_each_break_is_an_engine_contract_failure(changes, message):
 def test_sampling_is_plain_data():
     sampling = Sampling(seed=3, stop=("x",))
     assert msgspec.json.decode(msgspec.json.encode(sampling), type=Sampling) == sampling
+
+
+@pytest.mark.parametrize("reply", [None, "text", {"token_ids": [1]}])
+def test_what_is_no_completion_breaks_the_contract(reply):
+    with pytest.raises(RolloutFailure, match="no completion") as caught:
+        check_completion(reply, PROMPT, Sampling())
+    assert caught.value.reason is Reason.ENGINE_CONTRACT

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollbook.errors import RecordError
+from rollbook.errors import RecordError, UsageError
 from rollbook.rewards.advantage import GroupAdvantages, advantages
 from rollbook.rewards.dispositions import rules_hash
 from rollbook.trace.annotation import Annotation
@@ -151,7 +151,7 @@ def test_late_members_never_change_a_delivered_group() -> None:
     assert (again.late, again.values) == (("c",), {"a": 0.5, "b": -0.5, "d": 0.0})
     other = Annotation(producer="audit", name="advantage", rollout="a", value=1)
     assert advantages(late, delivered=[other]).groups[0].used == 3
-    with pytest.raises(RecordError, match="is no GroupAdvantages"):
+    with pytest.raises(UsageError, match="is no GroupAdvantages"):
         advantages(late, delivered=[msgspec.structs.replace(other, producer="rewards")])
 
 

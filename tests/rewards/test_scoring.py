@@ -85,6 +85,7 @@ def test_parts_and_metrics_are_kept_and_metrics_are_no_reward() -> None:
         (RolloutFailure(Reason.SANDBOX_LOST, "gone"), "error/sandbox_lost: gone"),
         (math.nan, "the scorer's reward is not finite: nan"),
         (math.inf, "the scorer's reward is not finite: inf"),
+        (1e39, "a reward is not finite as a float32"),
         (10**400, "the scorer's reward is not finite: inf"),
         ("1.0", "the scorer's reward is no number but a str"),
         ([1.0], "the scorer's reward is no number but a list"),

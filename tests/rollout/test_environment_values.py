@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from typing import Any
 
 import pytest
 
 from rollbook.envs import Environment
-from rollbook.trace import Ending, FinalState, Reason
+from rollbook.rollout import RolloutSettings, group
+from rollbook.rollout.session import Session
+from rollbook.trace import Ending, FinalState, Message, Reason, Role, Scoring, ScoringStatus, Task, Trace
 from tests.cases.case import Script, Talk, run_one, says
 
 
@@ -34,6 +38,59 @@ def test_a_final_state_is_kept_as_it_reads_back() -> None:
     assert trace.tail.final_state == FinalState(
         text="t", data={"a": [1, None], "b": [2**80, "\ud835"]}, files={"f": "sha256:0"}
     )
+
+
+def test_what_an_environment_does_to_its_task_is_its_own() -> None:
+    class Consumes(Environment):
+        async def setup(self, task: Task) -> tuple[Message, ...]:
+            task.data.pop("answer").append("gone")
+            return task.messages()
+
+        async def score(self, trace: Trace) -> float:
+            return len(trace.task.data.pop("answer"))
+
+    async def agent(session: Session) -> None:
+        session.task.data["answer"] = object()
+        await session.reply(session.observation)
+
+    task = Task(id="t", prompt="go", data={"answer": ["a"]})
+    settings = RolloutSettings(agent=agent)
+    made = asyncio.run(group(Consumes, task, Script([says("a")]).loaded(), 3, settings=settings))
+    assert [trace.reward for trace in made] == [1.0, 1.0, 1.0]
+    assert [trace.task for trace in made] == [task] * 3
+    assert task.data == {"answer": ["a"]}
+
+
+@pytest.mark.parametrize("shown", [Message(role="nobody"), Message(role=Role.USER, content=5)])  # pyright: ignore
+def test_a_first_observation_that_cannot_be_kept_is_an_env_setup_error(shown: Message) -> None:
+    class Shows(Environment):
+        async def setup(self, task: Task) -> list[Message]:
+            return [shown]
+
+    trace = run_one(Shows, Script([says("a")]))
+    assert trace.ending is not None
+    assert trace.ending.reason is Reason.ENV_SETUP
+    assert "cannot be kept" in trace.ending.detail
+
+
+def test_code_that_calls_exit_fails_where_it_stands() -> None:
+    class Exits(Environment):
+        async def score(self, trace: Trace) -> float:
+            sys.exit(0)
+
+        async def cleanup(self) -> None:
+            sys.exit(0)
+
+    async def agent(session: Session) -> None:
+        await session.reply(session.observation)
+        sys.exit(0)
+
+    trace = run_one(Exits, Script([says("a")]), agent=agent)
+    assert trace.ending == Ending(Reason.HARNESS, "agent: SystemExit: 0")
+    assert "cleanup" in [error.where for error in trace.tail.errors]
+    trace = run_one(Exits, Script([says("a")]))
+    assert trace.ending == Ending(Reason.FINAL_ANSWER)
+    assert trace.tail.scoring == Scoring(ScoringStatus.FAILED, "SystemExit: 0")
 
 
 @pytest.mark.parametrize("value", [object(), {1}, float("nan")])

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from rollbook.envs import StepResult
 from rollbook.errors import ConfigError, RunLocked, StoreError, UsageError
 from rollbook.policy import Completion, TokenIds
 from rollbook.rollout import Limits, LoadedPolicy
@@ -27,6 +28,7 @@ from rollbook.trace import (
     EndingRules,
     Fate,
     Finish,
+    Message,
     Reason,
     Retry,
     RolloutFailure,
@@ -68,6 +70,16 @@ class Moody(Quiz):
         return [Task(id=f"moody-{index + Moody.now}", prompt="Say.") for index in range(count)]
 
 
+class Odd(Quiz):
+    """Its tasks are what the test says."""
+
+    given: Any = None
+
+    def tasks(self, count: int, seed: int = 0) -> Sequence[Task]:
+        return Odd.given()
+
+
+register("runner-odd", Odd)
 register("runner-quiz", Quiz)
 register("runner-moody", Moody)
 CONFIG = RunConfig(environment="runner-quiz", tasks=3, group=4)
@@ -196,6 +208,50 @@ def test_nothing_at_once_is_refused(tmp_path: Path, concurrency: int) -> None:
 def test_wrong_tasks_and_options_are_refused_before_a_folder_is_made(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         go(tmp_path / "run", config=msgspec.structs.replace(CONFIG, options=options))
+    assert not (tmp_path / "run").exists()
+
+
+class Wanders(Quiz):
+    """It changes the working folder."""
+
+    async def step(self, reply: Message) -> StepResult | None:
+        os.chdir("elsewhere")
+        return await super().step(reply)
+
+
+register("runner-wanders", Wanders)
+
+
+def test_an_environment_may_change_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere" / "elsewhere").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    go(Path("run"), config=msgspec.structs.replace(CONFIG, environment="runner-wanders", tasks=1, group=2))
+    assert len(RunReader(tmp_path / "run")) == 2
+    assert [each.name for each in (tmp_path / "elsewhere").iterdir()] == ["elsewhere"]
+
+
+def leave() -> None:
+    sys.exit(0)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (lambda: None, "cannot give its tasks: TypeError"),
+        (leave, "cannot give its tasks: SystemExit: 0"),
+        (lambda: {}["q"], "cannot give its tasks: KeyError: 'q'"),
+        (lambda: [1, 2, 3], "tasks that cannot be kept: .*got `int`"),
+        (lambda: [Task(id=i, prompt="p") for i in range(3)], "tasks that cannot be kept: .*got `int`"),  # pyright: ignore
+        (
+            lambda: [Task(id=str(i), prompt="p", target=object()) for i in range(3)],
+            "tasks that cannot be kept: .*object",
+        ),
+    ],
+)
+def test_tasks_that_are_none_are_refused_before_a_folder_is_made(tmp_path: Path, given: Any, problem: str) -> None:
+    Odd.given = staticmethod(given)
+    with pytest.raises(ConfigError, match=problem):
+        go(tmp_path / "run", config=msgspec.structs.replace(CONFIG, environment="runner-odd"))
     assert not (tmp_path / "run").exists()
 
 
@@ -383,6 +439,17 @@ def test_a_folder_of_traces_that_no_run_made_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         go(tmp_path / "run", resume=True)
     RunWriter.open(tmp_path / "run").close()
+
+
+@pytest.mark.parametrize("tasks", ["3", None, 3.5])
+def test_a_manifest_that_was_altered_is_refused(tmp_path: Path, tasks: Any) -> None:
+    go(tmp_path / "run")
+    path = tmp_path / "run" / "run.json"
+    plain = json.loads(path.read_text())
+    plain["config"]["asked"]["tasks"] = tasks
+    path.write_text(json.dumps(plain))
+    with pytest.raises(ConfigError, match=r"is damaged: it names .* tasks"):
+        go(tmp_path / "run", resume=True)
 
 
 def test_a_creation_that_was_killed_in_the_middle_can_be_made_again(tmp_path: Path) -> None:

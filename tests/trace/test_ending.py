@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from rollbook.errors import ConfigError, RollbookError
+from rollbook.errors import ConfigError, RecordError, RollbookError
 from rollbook.trace import (
     Disposition,
     Drop,
@@ -107,3 +107,13 @@ def test_a_failure_crosses_processes_with_its_reason() -> None:
     assert isinstance(again, RollbookError)
     assert (again.reason, again.detail, str(again)) == (Reason.ENGINE_TIMEOUT, "30 s", "error/engine_timeout: 30 s")
     assert again.ending == Ending(Reason.ENGINE_TIMEOUT, "30 s")
+
+
+@pytest.mark.parametrize("reason", [reason for reason in Reason if reason.kind in ("submitted", "detected")])
+def test_no_failure_is_an_outcome(reason: Reason) -> None:
+    with pytest.raises(RecordError, match="is an outcome"):
+        RolloutFailure(reason, "won")
+
+
+def test_the_detail_of_a_failure_is_text() -> None:
+    assert RolloutFailure(Reason.SANDBOX_LOST, OSError("gone")).ending == Ending(Reason.SANDBOX_LOST, "gone")

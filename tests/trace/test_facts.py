@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from rollbook.errors import RecordError
+from rollbook.errors import UsageError
 from rollbook.rewards import Advantages, annotate
 from rollbook.trace import Annotation, Disposition, Fate
 from rollbook.trace.facts import ADVANTAGE, DISPOSITION, Advantage, GroupAdvantages, advantages, dispositions
@@ -47,7 +47,7 @@ def test_other_names_and_facts_about_nodes_are_left_alone() -> None:
 
 @pytest.mark.parametrize("value", [0.5, {"advantage": 0.5}, {**msgspec.to_builtins(FACT), "members": "ab"}, None])
 def test_a_value_of_another_shape_is_refused(value: object) -> None:
-    with pytest.raises(RecordError, match="is no Advantage"):
+    with pytest.raises(UsageError, match=r"is no Advantage.*can write it again"):
         advantages([note(value)])
 
 

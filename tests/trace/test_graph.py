@@ -80,6 +80,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "parent below the root": ({"parent": -2}, "parent -2"),
     "sampled by the environment": ({"origin": Origin.ENVIRONMENT}, "only the policy samples"),
     "ids of another type": ({"token_ids": np.array([1, 2, 3], np.int64)}, "must be int32"),
+    "logprobs in rows": ({"logprobs": np.zeros((2, 2), np.float32)}, "must be flat"),
+    "ids in rows": ({"token_ids": np.zeros((3, 1), np.int32)}, "must be flat"),
     "runs of another type": ({"runs": np.array([[0, 1], [2, 2]], np.int64)}, "must be int32"),
     "negative id": ({"token_ids": ids(1, -2, 3)}, "negative"),
     "runs too short": ({"runs": make_runs((2, 2))}, "runs cover 2 of 3"),

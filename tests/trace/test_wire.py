@@ -376,3 +376,19 @@ def test_what_is_not_plain_data_is_refused_when_it_is_stored() -> None:
             encode_tail(trace)
     with pytest.raises(RecordError, match="cannot be stored as plain data"):
         encode_head(small(config={"a": object()}))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        Ending(Reason.GOAL_REACHED, 5),  # pyright: ignore[reportArgumentType]
+        Task(id=5, prompt="p"),  # pyright: ignore[reportArgumentType]
+        Message(role=Role.USER, content=b"x"),  # pyright: ignore[reportArgumentType]
+        Message(role="nobody"),  # pyright: ignore[reportArgumentType]
+        Message(role=Role.TOOL, content="\ud835", name=7),  # pyright: ignore[reportArgumentType]
+    ],
+)
+def test_what_would_not_read_back_is_refused_when_it_is_stored(row: msgspec.Struct) -> None:
+    for value in (row, [row]):
+        with pytest.raises(RecordError, match="cannot be stored as plain data: "):
+            encode_record(value)

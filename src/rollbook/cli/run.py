@@ -82,8 +82,9 @@ def command(ctx: click.Context, /, **given: Any) -> None:
         err.print(_warning(config.sampling))
     with FetchBar(err) as fetching:
         loaded = load_policy(config.policy, cache=given["cache"], progress=fetching)
+    place = folder.absolute()  # an environment may change the working folder
     outcome = _run(ctx, config, folder, loaded, given)
-    source = open_run(folder)
+    source = open_run(place)
     renderer = loaded.renderer if isinstance(loaded.renderer, ChatRenderer) else None
     found, judged = report(source), audit(source, renderer=renderer)
     if given["as_json"]:
@@ -117,6 +118,12 @@ def _run(
             )
     except KeyboardInterrupt as error:
         raise Stopped(f"stopped; finished rollouts are kept. This goes on:\n  {again}") from error
+    except (SystemExit, asyncio.CancelledError) as error:
+        # a task that foreign code started by itself ends the loop from inside, past every boundary
+        raise Failed(
+            f"the run was stopped from inside, by code that it ran ({type(error).__name__}); finished rollouts are "
+            f"kept. This goes on:\n  {again}"
+        ) from error
     except StoreError as error:
         if not (folder / "run.json").exists():
             raise

@@ -52,8 +52,14 @@ def to_text(value: object) -> ToolText:
         case bytes() | bytearray():
             return _from_bytes(bytes(value), value_type)
         case _:
-            plain = plain_json(value)
-            return ToolText(json.dumps(plain, ensure_ascii=False, allow_nan=False), value_type)
+            return ToolText(_as_json(plain_json(value)), value_type)
+
+
+def _as_json(plain: Any) -> str:
+    try:
+        return json.dumps(plain, ensure_ascii=False, allow_nan=False)
+    except ValueError as error:  # Python writes no number of more than some thousand digits
+        raise NotConvertible(str(error)) from error
 
 
 def _from_bytes(raw: bytes, value_type: str) -> ToolText:

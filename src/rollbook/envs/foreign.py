@@ -1,8 +1,8 @@
 """Running code that is not ours: one call, a limit of time, and one kind of error for whatever goes wrong.
 
 Order of the rules: a `RolloutFailure` passes, also out of an exception group, for it ends the rollout; a cancellation
-of the caller passes; everything else (an exception, a result that came after the limit, a cancellation that the
-code brought on itself) becomes a `ForeignError` with one line of bounded text.
+of the caller and Ctrl-C pass; everything else (an exception of any kind, a call of ``exit``, a result that came after
+the limit, a cancellation that the code brought on itself) becomes a `ForeignError` with one line of bounded text.
 """
 
 from __future__ import annotations
@@ -56,10 +56,13 @@ async def call_foreign(
         if task is None or task.cancelling():
             raise
         raise ForeignError("cancelled itself") from None
-    except RolloutFailure:
+    except (RolloutFailure, KeyboardInterrupt, GeneratorExit):
         raise
     except RollbookError as error:
         raise _foreign(error) from error
+    except BaseException as error:
+        # a library's own kind of crash (a panic of compiled code is one) is still that library's
+        raise ForeignError(one_line(f"{type(error).__name__}: {error}")) from error
     if timer.expired():
         raise ForeignError(late)
     return value

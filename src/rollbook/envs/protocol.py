@@ -8,17 +8,17 @@ the options which shape an environment shape its tasks too.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from rollbook.errors import RecordError, UsageError
-from rollbook.trace.ending import Ending, EndingKind
+from rollbook.trace.ending import Ending, EndingKind, is_reward
 from rollbook.trace.message import Message
 from rollbook.trace.record import FinalState
 from rollbook.trace.task import Task
 from rollbook.trace.trace import Trace
+from rollbook.trace.wire import encode_record
 
 __all__ = ["Environment", "Rewards", "StepResult"]
 
@@ -38,9 +38,14 @@ class StepResult:
     """An ending that the environment saw (kinds ``submitted`` and ``detected``); None: go on."""
 
     def __post_init__(self) -> None:
-        if self.reward is not None and not math.isfinite(self.reward):
-            raise RecordError(f"a step reward must be finite, got {self.reward}")
-        if self.ending is not None and self.ending.kind not in _OUTCOMES:
+        if self.reward is not None:
+            if not is_reward(self.reward):
+                raise RecordError(f"a step reward must be finite as a float32, got {self.reward}")
+            object.__setattr__(self, "reward", float(self.reward))  # numpy's numbers are none that can be stored
+        if self.ending is None:
+            return
+        encode_record(self.ending)
+        if self.ending.kind not in _OUTCOMES:
             raise RecordError(
                 f"an environment may end a rollout as submitted or detected, not as {self.ending}; "
                 "raise RolloutFailure for what broke"

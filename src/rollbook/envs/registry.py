@@ -50,15 +50,18 @@ def factory(name: str) -> Factory:
 
 
 def make(name: str, **options: Any) -> Environment:
-    """One environment, for one rollout. Raises `UsageError` for an unknown name or option."""
+    """One environment, for one rollout. Raises `UsageError` for an unknown name or option, or if it cannot be made."""
     found = factory(name)
     try:
         inspect.signature(found).bind(**options)
     except TypeError as error:
         raise UsageError(f"environment {name!r}: {error}; it takes {inspect.signature(found)}") from error
-    made = cast("object", found(**options))
+    with boundary(f"environment {name!r} cannot be made", UsageError):
+        made = cast("object", found(**options))
     if not isinstance(made, Environment):
         raise UsageError(f"{name!r} made a {type(made).__name__}, which is no Environment")
+    if not isinstance(cast("object", made.name), str):
+        raise UsageError(f"environment {name!r}: its `name` is {made.name!r}; it must be text")
     return made
 
 

@@ -78,6 +78,8 @@ def export(
 
 
 def _beside(path: Path) -> Path:
+    if not path.name:
+        raise UsageError(f"'{path}' names no file")
     return path.with_name(f"{path.name}.report.json")
 
 

@@ -1,7 +1,8 @@
 """Files that appear whole or not at all.
 
 Rules: what is written goes to a temporary file beside its place, is flushed to disk and then renamed; whatever goes
-wrong, the temporary file is removed and a file that was there before is untouched; every failure of the file system
+wrong, the temporary file is removed and a file that was there before is untouched; a link is followed, and what is no
+plain file (a device, a pipe) or belongs to a run's own folder is never replaced; every failure of the file system
 is a `StoreError` that names the path and the remedy.
 """
 
@@ -24,6 +25,8 @@ __all__ = ["replacing"]
 def replacing(path: Path, *, overwrite: bool) -> Generator[BinaryIO]:
     """A file to write that takes the place of `path` when the block ends without an error."""
     with _failures(path):
+        path = Path(os.path.realpath(path))
+        _refuse_place(path)
         _refuse_existing(path, overwrite)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.", suffix=".part")
         temporary = Path(name)
@@ -39,9 +42,17 @@ def replacing(path: Path, *, overwrite: bool) -> Generator[BinaryIO]:
             temporary.unlink(missing_ok=True)
 
 
+def _refuse_place(path: Path) -> None:
+    for folder in (path.parent, path.parent.parent):
+        if (folder / "run.json").exists() and (folder / "segments").is_dir():
+            raise UsageError(f"{path} would lie in the run's own folder {folder}; choose another place")
+
+
 def _refuse_existing(path: Path, overwrite: bool) -> None:
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name a file")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is no plain file; name one")
     if path.exists() and not overwrite:
         raise UsageError(f"{path} exists; choose another name, or ask to overwrite it")
 

@@ -7,9 +7,11 @@ supplied is marked in `rescored`; whatever breaks this is an `engine_contract` f
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Annotated, Protocol, cast
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -87,14 +89,44 @@ class Policy(Protocol):
         ...
 
 
+class _Told(msgspec.Struct, frozen=True):
+    """What an engine says beside its arrays, held to its types."""
+
+    logprob_kind: LogprobKind
+    finish: Finish
+    engine_finish: str
+    versions: tuple[tuple[Annotated[int, msgspec.Meta(lt=2**31)], int], ...]
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    tries: int
+    queue: float | None
+    prefill: float | None
+    decode: float | None
+
+
+def _check_types(completion: Completion) -> None:
+    """Python holds no field to its type, and what a completion says goes into the record."""
+    try:
+        told = msgspec.convert(completion, _Told, from_attributes=True)
+    except msgspec.ValidationError as error:
+        raise RolloutFailure(Reason.ENGINE_CONTRACT, f"the reply is no completion: {error}") from error
+    arrays = cast("tuple[object, ...]", (completion.token_ids, completion.logprobs, completion.rescored))
+    if not all(isinstance(each, np.ndarray) and each.ndim == 1 for each in arrays):
+        raise RolloutFailure(Reason.ENGINE_CONTRACT, "ids, logprobs and rescored positions are no flat arrays")
+    if not all(map(math.isfinite, filter(None, (told.queue, told.prefill, told.decode)))):
+        raise RolloutFailure(Reason.ENGINE_CONTRACT, "a time is not finite")
+
+
 def check_completion(completion: Completion, prompt: TokenIds, sampling: Sampling) -> None:
     """Hold the token contract on one reply; raises `RolloutFailure` (`engine_contract`) at the first break."""
+    _check_types(completion)
     ids, logprobs = completion.token_ids, completion.logprobs
     limit = sampling.max_tokens
     versions = sum(count for _, count in completion.versions)
     checks = (
         (ids.dtype == np.int32, f"ids are {ids.dtype}, not int32"),
         (logprobs.dtype == np.float32, f"logprobs are {logprobs.dtype}, not float32"),
+        (completion.rescored.dtype == np.int32, f"rescored positions are {completion.rescored.dtype}, not int32"),
         (len(ids) == len(logprobs), f"{len(ids)} ids but {len(logprobs)} logprobs"),
         (bool(np.isfinite(logprobs).all()), "a logprob is not finite"),
         (not len(logprobs) or float(logprobs.max()) <= LOGPROB_SLACK, "a logprob is above 0"),

@@ -9,6 +9,7 @@ attempt that is finished is worth keeping.
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 import traceback
 from collections.abc import Coroutine, Sequence
@@ -150,8 +151,10 @@ class _AgentError(RollbookError):
 
 
 async def _set_up(state: RolloutState) -> Sequence[Message]:
+    # A copy: what an environment does to its task is not what was asked.
+    task = copy.deepcopy(state.trace.task)
     try:
-        return as_messages(await call_foreign(state.budget.limits.setup_timeout, state.env.setup, state.trace.task))
+        return as_messages(await call_foreign(state.budget.limits.setup_timeout, state.env.setup, task))
     except ForeignError as error:
         raise RolloutFailure(Reason.ENV_SETUP, f"setup: {error}") from error
 
@@ -171,10 +174,14 @@ async def _score(state: RolloutState, rules: EndingRules) -> None:
     trace = state.trace
     if trace.ending is None or isinstance(rules.rule(trace.ending.reason), Drop | Retry):
         return
+    asked = msgspec.structs.replace(trace.head, task=copy.deepcopy(trace.task))
     with state.watch.span(Part.SCORING):
         await _keep_final_state(state)
         seconds = state.budget.limits.score_timeout
-        await score_trace(state.env, trace, turn_rewards=state.turn_rewards, seconds=seconds)
+        try:
+            await score_trace(state.env, trace, turn_rewards=state.turn_rewards, seconds=seconds)
+        finally:
+            trace.head = asked  # whatever the scorer did to it
 
 
 async def _keep_final_state(state: RolloutState) -> None:
@@ -240,11 +247,11 @@ def head_for(
     run: str = "",
     config: dict[str, Any] | None = None,
 ) -> TraceHead:
-    """The head of a new rollout of `task` in `env`."""
+    """The head of a new rollout of `task` in `env`. It holds a copy of the task; others of its group have theirs."""
     return TraceHead(
         rollout=f"{group}-{member}" + (f".{attempt}" if attempt else ""),
         group=group,
-        task=task,
+        task=copy.deepcopy(task),
         policies=(loaded.record(),),
         run=run,
         member=member,

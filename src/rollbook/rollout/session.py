@@ -3,14 +3,17 @@ decides the order."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 from rollbook.envs import ForeignError
+from rollbook.errors import RecordError
 from rollbook.rollout.acting import answer_calls, answer_reply
 from rollbook.rollout.state import RolloutState
 from rollbook.rollout.turn import take_turn
 from rollbook.trace import Message, ParseStatus, Reason, RolloutFailure, Task
+from rollbook.trace.wire import decode_record, encode_record
 
 __all__ = ["Agent", "Session", "as_messages", "chat"]
 
@@ -23,11 +26,8 @@ class Session:
         self._state = state
         self.observation = tuple(observation)
         """What the environment showed first."""
-
-    @property
-    def task(self) -> Task:
-        """What is asked."""
-        return self._state.trace.task
+        self.task: Task = copy.deepcopy(state.trace.task)
+        """What is asked; a copy."""
 
     async def reply(self, observation: Sequence[Message]) -> Message:
         """Show the policy an observation, at least one message, and get its reply."""
@@ -52,13 +52,16 @@ class Session:
 
 
 def as_messages(shown: object) -> Sequence[Message]:
-    """What foreign code shows the policy, looked at before it is rendered. Raises `ForeignError`."""
+    """What foreign code shows the policy, as it would be read back from the record. Raises `ForeignError`."""
     if not isinstance(shown, list | tuple):
         raise ForeignError(f"a {type(shown).__name__} instead of a list of messages")
     messages = [each for each in cast("Sequence[object]", shown) if isinstance(each, Message)]
     if not messages or len(messages) < len(cast("Sequence[object]", shown)):
         raise ForeignError("an observation is a list of at least one Message, and of nothing else")
-    return messages
+    try:
+        return decode_record(encode_record(messages), list[Message], "messages")
+    except RecordError as error:
+        raise ForeignError(f"a Message cannot be kept: {error}") from error
 
 
 Agent = Callable[[Session], Awaitable[None]]

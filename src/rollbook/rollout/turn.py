@@ -120,9 +120,9 @@ async def _sample(state: RolloutState, prompt: TokenIds, allowance: Allowance) -
                 state.loaded.policy.sample(prompt, sampling, session=state.trace.id)
             )
         wall = state.watch.elapsed - request.started
+        check_completion(completion, prompt, sampling)
         # The engine's own queue is no time of the rollout's; it cannot have been longer than the call.
         state.budget.seconds -= min(max(completion.queue or 0.0, 0.0), wall)
-        check_completion(completion, prompt, sampling)
         finish = _finish(state, completion, allowance)
     except RollbookError as error:
         _record_failure(state, request, str(error))

@@ -33,6 +33,13 @@ class Stored(msgspec.Struct, frozen=True):
     asked: dict[str, Any]
     """The configuration as plain data."""
 
+    def tasks(self, folder: Path) -> int:
+        """How many tasks it was asked for; raises `ConfigError` where the manifest does not say."""
+        found = self.asked.get("tasks")
+        if not isinstance(found, int):
+            raise ConfigError(f"{folder / 'run.json'} is damaged: it names {found!r} tasks; restore it from a copy")
+        return found
+
 
 def asked(manifest: Manifest, folder: Path) -> Stored:
     """What the run in `folder` was asked to do; raises `ConfigError` where something else than `run` made it."""
@@ -46,6 +53,13 @@ def asked(manifest: Manifest, folder: Path) -> Stored:
 
 def check_folder(config: RunConfig, folder: Path, *, resume: bool, allow_changed: bool) -> None:
     """Refuse what `open_folder` would refuse, without touching anything. Raises `UsageError` with the remedy."""
+    try:
+        _check_folder(config, folder, resume, allow_changed)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be a run's folder ({error.strerror}); choose another (--out)") from error
+
+
+def _check_folder(config: RunConfig, folder: Path, resume: bool, allow_changed: bool) -> None:
     if resume:
         _check_same(config, asked(read_manifest(folder), folder), folder, allow_changed)
     elif (folder / "run.json").exists():
@@ -79,7 +93,7 @@ def _check_same(config: RunConfig, stored: Stored, folder: Path, allow_changed: 
     changed = differences(stored.asked, config.plain())
     listed = "".join(f"\n  {line}" for line in changed)
     never = [line for line in changed if line.startswith(FIXED)]
-    if config.tasks < stored.asked.get("tasks", 0):
+    if config.tasks < stored.tasks(folder):
         never.append("tasks")
     if never:
         raise ConfigError(

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import msgspec
 
-from rollbook.errors import ConfigError
+from rollbook.errors import ConfigError, RecordError, boundary
 from rollbook.rewards import advantages, annotate, decide
 from rollbook.rewards.dispositions import PRODUCER
 from rollbook.rollout import EnvFactory, GroupPlan, Limiter, LoadedPolicy, RolloutSettings, run_member
@@ -28,6 +28,7 @@ from rollbook.run.resume import check_folder, open_folder
 from rollbook.store import RecoveryReport, RunReader, RunWriter
 from rollbook.trace import Fate, Reason, Task, Trace, facts
 from rollbook.trace.disposition import ending_of
+from rollbook.trace.wire import decode_record, encode_record
 from rollbook.worlds import make
 
 __all__ = ["CONCURRENCY", "Progress", "RunOutcome", "run"]
@@ -90,7 +91,7 @@ async def run(
     """
     if concurrency < 1:
         raise ConfigError(f"a run needs at least 1 rollout at once, not {concurrency}")
-    path = Path(folder)
+    path = _fixed(Path(folder))
     make_env = functools.partial(make, config.environment, **config.options)
     check_folder(config, path, resume=resume, allow_changed=allow_changed)
     tasks = _tasks(make_env, config)
@@ -108,13 +109,24 @@ async def run(
         return RunOutcome(path, config, writer.recovery, tuple(interrupted))
 
 
+def _fixed(folder: Path) -> Path:
+    """The folder, whatever an environment makes of the working folder."""
+    return folder.absolute()
+
+
 def _tasks(make_env: EnvFactory, config: RunConfig) -> Sequence[Task]:
-    tasks = make_env().tasks(config.tasks, config.seed)
+    name = f"environment {config.environment!r}"
+    with boundary(f"{name} cannot give its tasks", ConfigError):
+        tasks = list(make_env().tasks(config.tasks, config.seed))
+    try:
+        decode_record(encode_record(tasks), list[Task], "tasks")
+    except RecordError as error:
+        raise ConfigError(f"{name} gives tasks that cannot be kept: {error}; a Task holds plain JSON data") from error
     if len(tasks) != config.tasks:
-        raise ConfigError(f"environment {config.environment!r} gives {len(tasks)} tasks; ask for no more than that")
+        raise ConfigError(f"{name} gives {len(tasks)} tasks; ask for no more than that")
     twice = [task for task, count in Counter(task.id for task in tasks).items() if count > 1]
     if twice:
-        raise ConfigError(f"environment {config.environment!r} gives two tasks the id {twice[0]!r}")
+        raise ConfigError(f"{name} gives two tasks the id {twice[0]!r}")
     return tasks
 
 

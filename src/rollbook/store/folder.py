@@ -74,8 +74,11 @@ def rollbook_version() -> str:
 def read_manifest(folder: Path) -> Manifest:
     """The marker of a run; raises `StoreError` saying what the folder is instead."""
     path = folder / _MANIFEST
-    if not folder.is_dir():
-        what = "is a file" if folder.exists() else "does not exist"
+    try:
+        what = None if folder.is_dir() else "is a file" if folder.exists() else "does not exist"
+    except (OSError, ValueError) as error:
+        what = f"is no path that can be read ({error})"
+    if what is not None:
         raise StoreError(f"{folder} {what}; give the folder of a run (it holds {_MANIFEST})")
     try:
         text = path.read_bytes()

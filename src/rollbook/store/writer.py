@@ -49,7 +49,9 @@ class RunWriter(Sink):
 
     def __init__(self, folder: Path, manifest: Manifest, options: StoreOptions, writer: str) -> None:
         """Use `create` or `open`."""
-        self.folder = folder
+        folder = self.folder = (
+            folder.absolute()
+        )  # files are opened later, too, and a tool may change the working folder
         self.manifest = manifest
         self._options, self._writer = options, writer
         self._packer = Packer(options.level)

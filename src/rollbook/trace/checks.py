@@ -58,6 +58,8 @@ def check_node(
     """Check one node's arrays against each other; returns the number of sampled tokens. Raises `RecordError`."""
     if not (token_ids.dtype == runs.dtype == rescored.dtype == versions.dtype == segments.dtype == _INT32):
         raise RecordError("token ids, runs, rescored positions, versions and segments must be int32")
+    if not (token_ids.ndim == rescored.ndim == 1 and (logprobs is None or logprobs.ndim == 1)):
+        raise RecordError("token ids, logprobs and rescored positions must be flat arrays")
     covered = sampled = 0
     for kind, count in runs.tolist():
         if kind not in _KINDS or count <= 0:

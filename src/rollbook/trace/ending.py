@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from math import isfinite
 
 import msgspec
 
-from rollbook.errors import ConfigError, RollbookError
+from rollbook.errors import ConfigError, RecordError, RollbookError
 
 __all__ = [
     "Disposition",
@@ -132,6 +131,15 @@ _KINDS: dict[Reason, EndingKind] = {
 }
 
 
+LARGEST_REWARD = 3.4028234663852886e38
+"""The largest float32: what trainers hold rewards in. Sums of such numbers cannot overflow here."""
+
+
+def is_reward(value: float) -> bool:
+    """True for a number that can be a reward: finite, also as a float32."""
+    return abs(value) <= LARGEST_REWARD
+
+
 class Ending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Why the attempt stopped."""
 
@@ -154,12 +162,18 @@ class Ending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RolloutFailure(RollbookError):
-    """A fault that ends a rollout as `reason`; raised at the edges, turned into an ending in one place."""
+    """A fault or a limit that ends a rollout as `reason`; raised at the edges, turned into an ending in one place.
 
-    def __init__(self, reason: Reason, detail: str) -> None:
+    An outcome is no failure: only a reply and the environment's own `StepResult` can be one. Raises `RecordError`.
+    """
+
+    def __init__(self, reason: Reason, detail: object) -> None:
+        """`detail`: for people; what is no text (an exception, say) is kept as its text."""
+        if reason.kind in (EndingKind.SUBMITTED, EndingKind.DETECTED):
+            raise RecordError(f"{reason.kind}/{reason} is an outcome, which no failure can be: {detail}")
         super().__init__(f"{reason.kind}/{reason}: {detail}")
         self.reason = reason
-        self.detail = detail
+        self.detail = str(detail)
 
     def __reduce__(self) -> tuple[type[RolloutFailure], tuple[Reason, str]]:
         return type(self), (self.reason, self.detail)
@@ -189,7 +203,7 @@ class Penalize(msgspec.Struct, frozen=True, tag="penalize"):
     """Added to the reward; negative for a penalty."""
 
     def __post_init__(self) -> None:
-        if not isfinite(self.amount):
+        if not is_reward(self.amount):
             raise ConfigError(f"Penalize: the amount must be finite, not {self.amount}")
 
 

@@ -1,7 +1,7 @@
 """The annotations that more than one room understands, as typed values.
 
-Rules: a value of another shape is refused with the annotation's key, never skipped. Where several producers or steps
-say the same thing of a rollout, the highest step wins, then the one that came last.
+Rules: a value of another shape is refused with the annotation's key (`UsageError`), never skipped. Where several
+producers or steps say the same thing of a rollout, the highest step wins, then the one that came last.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from rollbook.errors import RecordError
+from rollbook.errors import UsageError
 from rollbook.trace.annotation import Annotation
 from rollbook.trace.ending import Disposition
 from rollbook.trace.episode import GroupKey
@@ -91,8 +91,11 @@ def _newest(annotations: Iterable[Annotation], name: str, kind: type[_Fact]) -> 
 
 
 def fact(annotation: Annotation, kind: type[_Fact]) -> _Fact:
-    """The value of one annotation as a `kind`; raises `RecordError` where it has another shape."""
+    """The value of one annotation as a `kind`; raises `UsageError` where it has another shape."""
     try:
         return msgspec.convert(annotation.value, kind)
     except msgspec.ValidationError as error:
-        raise RecordError(f"annotation {annotation.key} is no {kind.__name__}: {error}") from error
+        raise UsageError(
+            f"annotation {annotation.key} is no {kind.__name__}: {error}; its producer, '{annotation.producer}', can "
+            "write it again with the same key, or its stream can be moved out of the run"
+        ) from error

@@ -2,16 +2,15 @@
 
 A trace has a head (known when the rollout starts), a growing middle (graph, calls, edges) and a tail (known when it
 stops). Rules: calls, edges and turn rewards name only what the trace holds, and a call and the segments of its node
-name each other (`Trace.check`, at the latest when the trace is sealed or read); rewards are finite, and there is none
-where scoring failed; the first ending wins, and what fails later is kept as an error note; a sealed trace never
-changes, later facts are annotations (`rollbook.trace.annotation`).
+name each other (`Trace.check`, at the latest when the trace is sealed or read); rewards are finite, also as float32,
+and there is none where scoring failed; the first ending wins, and what fails later is kept as an error note; a sealed
+trace never changes, later facts are annotations (`rollbook.trace.annotation`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import Any
 
 import msgspec
@@ -20,7 +19,7 @@ import numpy.typing as npt
 
 from rollbook.errors import RecordError
 from rollbook.trace.call import Call
-from rollbook.trace.ending import Ending
+from rollbook.trace.ending import Ending, is_reward
 from rollbook.trace.graph import MessageGraph
 from rollbook.trace.message import Message
 from rollbook.trace.node import ORIGIN, POLICY, ROOT, SAMPLED, SEGMENTS, Node
@@ -183,8 +182,8 @@ class Trace:
 
     def _check_rewards(self, tail: TraceTail) -> None:
         values = [*tail.reward_parts.values(), *(each.value for each in tail.turn_rewards)]
-        if not all(map(isfinite, values if tail.reward is None else (*values, tail.reward))):
-            raise RecordError("a reward is not finite")
+        if not all(map(is_reward, values if tail.reward is None else (*values, tail.reward))):
+            raise RecordError("a reward is not finite as a float32")
         if tail.scoring.status is ScoringStatus.FAILED and (values or tail.reward is not None):
             raise RecordError("scoring failed, so there cannot be a reward")
         origins = self.graph.table.view[:, ORIGIN]

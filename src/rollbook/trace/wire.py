@@ -159,12 +159,18 @@ def decode_trace(
 def encode_record(value: msgspec.Struct | Sequence[msgspec.Struct]) -> bytes:
     """A record that is stored beside traces (a summary, annotations), whatever text it holds.
 
-    Raises `RecordError` for what is not plain data.
+    Raises `RecordError` for what is not plain data, and for what would not read back: Python holds no field to its
+    type, and what is stored is all that is left.
     """
     try:
-        return _encode_text(value)
-    except (TypeError, ValueError, RecursionError) as error:
+        data = _encode_text(value)
+        if isinstance(value, msgspec.Struct):
+            _read_text(data, type(value))
+        elif value:
+            _read_text(data, list[type(value[0])])
+    except (*_UNREADABLE, TypeError) as error:
         raise RecordError(f"cannot be stored as plain data: {error}") from error
+    return data
 
 
 def decode_record(data: bytes, kind: type[_Record], name: str) -> _Record:
@@ -226,14 +232,19 @@ def _encode_text(value: msgspec.Struct | Sequence[msgspec.Struct]) -> bytes:
 
 def _decode_text(data: bytes, kind: type[_Record], name: str) -> _Record:
     try:
-        if data.startswith(_WTF8_MARK):
-            plain = _map_text(msgspec.msgpack.decode(data, type=_Wtf8).wtf8, to_wtf8=False)
-            return msgspec.convert(plain, kind, builtin_types=(bytes,))
-        return msgspec.msgpack.decode(data, type=kind)
-    except (msgspec.MsgspecError, ValueError, RecursionError, ConfigError) as error:
+        return _read_text(data, kind)
+    except _UNREADABLE as error:
         raise RecordError(f"section '{name}' is damaged: {error}") from error
 
 
+def _read_text(data: bytes, kind: type[_Record]) -> _Record:
+    if data.startswith(_WTF8_MARK):
+        plain = _map_text(msgspec.msgpack.decode(data, type=_Wtf8).wtf8, to_wtf8=False)
+        return msgspec.convert(plain, kind, builtin_types=(bytes,))
+    return msgspec.msgpack.decode(data, type=kind)
+
+
+_UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError, ConfigError)
 _WTF8_MARK = _encode(_Wtf8(None))[:-1]
 _LONG = "\u0100"
 
