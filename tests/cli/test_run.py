@@ -99,6 +99,7 @@ def test_options_are_read_as_json_or_text(tmp_path: Path, policy: str) -> None:
         (("--option", "right=1", "--option", "right=2"), "given twice"),
         (("--option", "wrong=1"), "no option 'wrong'"),
         (("--allow-changed",), "--allow-changed goes with --resume only"),
+        (("--option", "right=" + "[" * 100_000), "nested too deep"),
         (("--temperature", "-1"), "temperature must be"),
         (("--top-p", "0"), "top_p must be"),
         (("--top-k", "-1"), "top_k must be"),

@@ -52,7 +52,7 @@ def test_every_member_is_there_once_with_one_outcome(folder: Path) -> None:
     assert all(row.reward in (0.0, 1.0) for row in rows)
 
 
-def test_prompts_are_the_stored_ids_and_every_sampled_token_trains(folder: Path) -> None:
+def test_prompts_are_the_stored_ids_and_every_sampled_token_trains(folder: Path, smollm2: ModelFiles) -> None:
     for trace in RunReader(folder).traces():
         for call in trace.calls:
             assert call.node is not None
@@ -65,6 +65,7 @@ def test_prompts_are_the_stored_ids_and_every_sampled_token_trains(folder: Path)
         assert found.ledger.captured == found.ledger.trained == trace.graph.sampled_count > 0
         assert all(sample.logprobs_fit for sample in found)
         assert trace.head.tools_rendered is True
+        assert trace.head.policies[0].weights_hash == smollm2.weights_hash
         assert {node.origin for node in trace.graph} >= {Origin.SYNTHETIC, Origin.USER, Origin.POLICY}
 
 

@@ -25,7 +25,13 @@ STOPPED = "test_a_stopped_run_goes_on_and_comes_to_the_same"
 
 MUTANTS = [
     mutant("turns are not limited", "limits", "self.turns >= limits.max_turns", "False", LIMITS),
-    mutant("own time is not limited", "limits", "if self.seconds_left <= 0:", "if False:", LIMITS),
+    mutant(
+        "own time is not limited",
+        "limits",
+        "if self.seconds_left <= 0:",
+        "if False:",
+        "limits.py::test_where_several_are_used_up_the_order_decides",
+    ),
     mutant("sampled tokens are not limited", "limits", "self.tokens >= limits.max_tokens", "False", LIMITS),
     mutant("a request goes out without room", "limits", "if room < 1:", "if False:", LIMITS),
     mutant(

@@ -71,6 +71,8 @@ class LocalConfig:
     """Compute threads. More than one slows everything down on a busy machine."""
     timeout: float = 300.0
     """Seconds for one request to the server."""
+    weights_hash: str = ""
+    """sha256 of `weights` in hex, for the record; empty: not known."""
 
 
 @dataclass(slots=True)
@@ -89,7 +91,11 @@ class LocalPolicy:
     def __init__(self, config: LocalConfig) -> None:
         self._config = config
         self._info = PolicyInfo(
-            name=config.name, engine=ENGINE, context_length=config.context_length, logprob_kind=LogprobKind.RAW
+            name=config.name,
+            engine=ENGINE,
+            context_length=config.context_length,
+            logprob_kind=LogprobKind.RAW,
+            weights_hash=config.weights_hash,
         )
         self._server: EmbeddedServer | None = None
         self._http: aiohttp.ClientSession | None = None

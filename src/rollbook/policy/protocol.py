@@ -34,6 +34,8 @@ class PolicyInfo:
     context_length: int
     """The most tokens of prompt and reply together."""
     logprob_kind: LogprobKind
+    weights_hash: str = ""
+    """sha256 of the file with the weights in hex; empty: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,7 @@ class LoadedPolicy:
             engine=info.engine,
             tokenizer_hash=renderer.tokenizer_hash,
             template_hash=renderer.template_hash,
+            weights_hash=info.weights_hash,
             trainable=self.trainable,
             tool_prompt=renderer.tool_prompt,
         )

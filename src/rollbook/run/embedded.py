@@ -21,6 +21,7 @@ def open_embedded(name: str, files: ModelFiles) -> Policy:
         LocalConfig(
             name=name,
             weights=files.weights,
+            weights_hash=files.weights_hash or "",
             stop_ids=files.stop_ids,
             context_length=min(CONTEXT_LENGTH, files.context_length or CONTEXT_LENGTH),
         )

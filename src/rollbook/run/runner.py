@@ -25,6 +25,7 @@ from rollbook.rollout.group import first_cause
 from rollbook.run.config import RunConfig
 from rollbook.run.policies import load_policy
 from rollbook.run.resume import check_folder, open_folder
+from rollbook.run.summary_table import write_summary_table
 from rollbook.store import RecoveryReport, RunReader, RunWriter
 from rollbook.trace import Annotation, Fate, Reason, Sink, Task, Trace, facts
 from rollbook.trace.disposition import ending_of
@@ -113,6 +114,7 @@ async def run(
         work = _Work(config, plans, writer, progress or Silent())
         async with loaded:
             await work.run(make_env, loaded, concurrency)
+        await asyncio.to_thread(write_summary_table, path)
         return RunOutcome(path, config, writer.recovery, tuple(interrupted))
 
 

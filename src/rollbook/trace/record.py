@@ -87,6 +87,8 @@ class PolicyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """sha256 of the tokenizer's bytes in hex; empty: not known."""
     template_hash: str = ""
     """sha256 of the chat template's text in hex; empty: there is none."""
+    weights_hash: str = ""
+    """sha256 of the file with the weights in hex; empty: not known."""
     trainable: bool = True
     """False: its tokens are never trained."""
     tool_prompt: str | None = None
