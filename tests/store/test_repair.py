@@ -3,6 +3,7 @@ never comes back silently."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -189,13 +190,18 @@ def check_reading(run: Path, sealed: Contents) -> None:
             assert not reader.report.clean
 
 
+def begun_head(stored: tuple[bytes, ...]) -> bytes:
+    """The head without what was added while it ran: it goes with the turn that brought it, and so may be lost."""
+    return re.sub(rb"(?<=tools_rendered)[\xc0\xc2\xc3]", b"", stored[0])
+
+
 def check_recovering(run: Path, flight: Contents) -> None:
     expected = dict(flight)
     found, report_clean = recovered(run)
     if found != expected:
         assert not report_clean
         for rollout, stored in found.items():
-            assert stored[0] == expected[rollout][0]
+            assert begun_head(stored) == begun_head(expected[rollout])
             assert len(stored[1]) <= len(expected[rollout][1])
 
 

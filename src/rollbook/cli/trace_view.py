@@ -177,9 +177,10 @@ class _Page:
     def tool_call(self, call: ToolCall) -> None:
         """One attempted call, with its status and what was sampled."""
         error = f": {call.error}" if call.error else ""
-        given = "no arguments" if call.arguments is None else json.dumps(call.arguments, ensure_ascii=False)
-        name = call.name or "without a name"
-        self.line(f"tool call {call.id}: {name} {fold(given, FOLD, full=self.full)}", indent=4)
+        given = ", no arguments"
+        if call.arguments is not None:
+            given = f" {fold(json.dumps(call.arguments, ensure_ascii=False), FOLD, full=self.full)}"
+        self.line(f"tool call {call.id}: {call.name or 'no name'}{given}", indent=4)
         self.line(f"{call.status}{error}", "green" if call.status is ParseStatus.OK else "red", 6)
         if call.raw:
             self.line(f"as sampled: {fold(call.raw.strip(), FOLD, full=self.full)}", "dim", 6)
