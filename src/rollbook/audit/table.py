@@ -203,7 +203,7 @@ CHECKS: tuple[Row, ...] = (
         Unit.SHARE,
         "rollouts",
         0.2,
-        "rollouts that ended as an error, interrupted ones not counted",
+        "rollouts that ended as an error, not counting interrupted ones",
         "look at the reasons in 'endings': this is the infrastructure, not the policy",
     ),
     Row(
