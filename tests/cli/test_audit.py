@@ -113,3 +113,8 @@ def test_a_gate_that_is_not_text_or_not_there_is_refused(tmp_path: Path) -> None
 def test_a_gate_file_sets_limits_and_takes_them_away(tmp_path: Path) -> None:
     found = read_gate(gate(tmp_path, 'must_judge = ["drift"]\n[limits]\nerror_rate = "none"\ntruncated = 0.5\n'))
     assert (found.limits, found.must_judge) == ({"error_rate": None, "truncated": 0.5}, ("drift",))
+
+
+def test_a_gate_that_is_nested_too_deep_is_refused(tmp_path: Path) -> None:
+    path = gate(tmp_path, "[" * 100_000, "gate.json")
+    assert "is no JSON" in refused(rollbook("audit", made_run(tmp_path), "--gate", path))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollbook.worlds import WORLDS, names
+from rollbook.worlds import WORLDS, names, register
 from tests.cli.cli_made import document, rollbook
 
 
@@ -18,3 +18,10 @@ def test_the_table_fits() -> None:
     lines = rollbook("envs").stdout.splitlines()
     assert max(map(len, lines)) <= 100
     assert any(line.split()[:1] == ["calculator"] for line in lines)
+
+
+def test_one_that_cannot_be_imported_hides_no_other() -> None:
+    register("test-never-imported", "no_such_module_at_all:Thing")
+    found = {row["name"]: row for row in document(rollbook("envs", "--json"))["envs"]}
+    assert found["test-never-imported"]["about"].startswith("cannot be used: environment 'no_such_module_at_all:Thing'")
+    assert found["calculator"]["about"].count("cannot be used") == 0

@@ -89,6 +89,7 @@ def test_options_are_read_as_json_or_text(tmp_path: Path, policy: str) -> None:
     [
         (("--option", "right"), "write KEY=VALUE"),
         (("--option", "right=1", "--option", "right=2"), "given twice"),
+        (("--option", "right=" + "[" * 100_000), "nested too deep"),
         (("--option", "wrong=1"), "unexpected keyword argument 'wrong'"),
         (("--temperature", "-1"), "temperature must be"),
         (("--top-p", "0"), "top_p must be"),

@@ -111,6 +111,8 @@ def test_a_file_is_a_script(tmp_path):
         ('{"replies": [{"type": "reply", "token_ids": ["a"], "logprobs": []}]}', "not a script"),
         ('{"replies": [{"type": "failure", "reason": "bad mood"}]}', "bad mood"),
         ('{"replys": []}', "replys"),
+        ('{"replies": [{"type": "reply", "token_ids": [99999999999], "logprobs": [0]}]}', "below 2"),
+        ('{"replies": ' + "[" * 100_000, "not a script"),
     ],
 )
 def test_a_wrong_file_is_refused(tmp_path, text, message):

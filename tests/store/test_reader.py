@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -91,3 +93,12 @@ def test_the_later_of_two_records_counts(tmp_path: Path) -> None:
         assert [row.reason for row in reader.summaries()] == [Reason.FINAL_ANSWER]
         assert reader.get("r0").graph[0].message == trace.graph[0].message
         assert [found.id for found in reader.traces()] == ["r0"]
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_what_is_no_plain_file_among_the_segments_is_told(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    RunWriter.create(tmp_path / "run").close()
+    make(tmp_path / "run" / "segments" / "a-000009.seg")
+    reader = RunReader(tmp_path / "run")
+    assert list(reader.traces()) == []
+    assert "no plain file" in str(reader.report)

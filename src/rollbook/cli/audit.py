@@ -70,7 +70,7 @@ def read_gate(path: Path) -> Gate:
         plain: Any = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"the gate {path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         kind = "JSON" if path.suffix == ".json" else "TOML"
         raise ConfigError(f"the gate {path} is no {kind}: {error}") from error
     if not isinstance(plain, dict):

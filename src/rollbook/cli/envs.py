@@ -6,8 +6,9 @@ import inspect
 
 import click
 
-from rollbook.cli.screen import console, print_json, show_table
+from rollbook.cli.screen import MISSING, console, print_json, show_table
 from rollbook.envs import factory
+from rollbook.errors import UsageError
 from rollbook.worlds import names
 
 __all__ = ["command"]
@@ -35,7 +36,10 @@ def command(as_json: bool) -> None:
 
 def _about(name: str) -> tuple[str, str]:
     """Its options as a signature, and the first line of its module's or its own words."""
-    made = factory(name)
+    try:
+        made = factory(name)
+    except UsageError as error:
+        return MISSING, f"cannot be used: {error}"
     options = ", ".join(str(each).replace("'", "") for each in inspect.signature(made).parameters.values())
     words = (inspect.getdoc(inspect.getmodule(made)) if inspect.isclass(made) else inspect.getdoc(made)) or ""
     return options, words.partition("\n")[0]

@@ -190,6 +190,8 @@ def _options(pairs: tuple[str, ...]) -> dict[str, Any]:
             found[key] = json.loads(text)
         except ValueError:
             found[key] = text
+        except RecursionError as error:
+            raise ConfigError(f"--option {key}: its value is nested too deep") from error
     return found
 
 

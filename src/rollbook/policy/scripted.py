@@ -139,7 +139,7 @@ def load_script(path: Path) -> ScriptedPolicy:
         file = msgspec.json.decode(path.read_bytes(), type=_File)
     except OSError as error:
         raise UsageError(f"cannot read the script {path}: {error.strerror}") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise UsageError(f"{path} is not a script: {error}") from error
     script = file.replies if file.replies is not None else file.sessions
     if script is None or (file.replies is not None and file.sessions is not None):
@@ -150,8 +150,12 @@ def load_script(path: Path) -> ScriptedPolicy:
 def _ready(step: Step) -> _Ready:
     if isinstance(step, ScriptedFailure):
         return step, step.delay
+    try:
+        ids = np.asarray(step.token_ids, np.int32)
+    except OverflowError as error:
+        raise UsageError(f"a script's token ids are numbers below 2**31: {error}") from error
     completion = Completion(
-        token_ids=np.asarray(step.token_ids, np.int32),
+        token_ids=ids,
         logprobs=np.asarray(step.logprobs, np.float32),
         logprob_kind=step.kind,
         finish=step.finish,

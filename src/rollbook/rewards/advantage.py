@@ -71,7 +71,8 @@ def advantages(
     `spread`: divide by the group's sample standard deviation too. `estimator`: one of the user's own, instead of the
     built-in ones. `scheduled`: rollouts asked for per group; None: as many as were not retried. `delivered`: stored
     annotations; groups with an advantage among them are given back unchanged. Raises `RecordError` where two traces
-    of one rollout disagree, a trace still runs, a stored advantage has another shape, or an estimator breaks its ids.
+    of one rollout disagree, a trace still runs or an estimator breaks its ids, `UsageError` where a stored advantage
+    has another shape.
     """
     chosen = estimator if estimator is not None else (mean_spread if spread else mean_baseline)
     kept = _unique(traces)

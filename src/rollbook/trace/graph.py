@@ -21,6 +21,7 @@ from rollbook.trace.checks import check_columns, check_mark, check_node
 from rollbook.trace.columns import Column
 from rollbook.trace.message import Message, Origin, message_key
 from rollbook.trace.node import (
+    COLUMN_KINDS,
     LOGPROBS,
     ORIGIN,
     ORIGINS,
@@ -287,13 +288,14 @@ class MessageGraph:
     def path_ids(self, leaf: int) -> TokenIds:
         """The token ids along the path to `leaf`: int32, shape (tokens,). Without forks this is a view, not a
         copy."""
-        return self.gather(self.tokens, TOKENS, self.stretches(leaf))
+        return self.gather("tokens", self.stretches(leaf))
 
-    def gather(self, column: Column, kind: int, stretches: Sequence[tuple[int, int]]) -> npt.NDArray[Any]:
-        """The parts of `column` that belong to the nodes of `stretches`; `kind` is its place in the node table."""
+    def gather(self, name: str, stretches: Sequence[tuple[int, int]]) -> npt.NDArray[Any]:
+        """The parts of a column that belong to the nodes of `stretches`; `name` is one of `COLUMN_KINDS`."""
+        column = self.columns[name]
         if stretches == [(0, len(self.messages))]:
             return column.view
-        ends = self.table.view[:, kind]
+        ends = self.table.view[:, COLUMN_KINDS[name]]
         parts = [column.slice(int(ends[a - 1]) if a else 0, int(ends[b - 1])) for a, b in stretches]
         if len(parts) == 1:
             return parts[0]

@@ -260,25 +260,25 @@ class _Builder:
         trains = np.zeros(len(graph), np.bool_)
         trains[trained] = True
         trains = trains[branch.nodes]
-        runs = graph.gather(graph.runs, RUNS, stretches)
+        runs = graph.gather("runs", stretches)
         run_sampled, lengths = runs[:, 0] == RunKind.SAMPLED, runs[:, 1].astype(np.intp)
         turns = self.turn_of[branch.nodes].repeat(counts[:, RUNS])
         turns[~run_sampled] = -1
         turn_id = turns.repeat(lengths)
         sampled = turn_id >= 0  # only turns hold sampled tokens
-        spans = graph.gather(graph.versions, VERSIONS, stretches)
+        spans = graph.gather("versions", stretches)
         known = [version for version in spans[trains.repeat(counts[:, VERSIONS]), 0].tolist() if version >= 0]
-        segments = graph.gather(graph.segments, SEGMENTS, stretches)
+        segments = graph.gather("segments", stretches)
         calls = self._calls(segments[trains.repeat(counts[:, SEGMENTS]), 0])
         all_train = len(trained) == np.count_nonzero(counts[:, SAMPLED])
         all_given = bool(np.count_nonzero(counts[trains][:, (LOGPROBS, SEGMENTS)]) == 2 * len(trained))
         owned_turns = set(self.turn_of[trained].tolist())
         rewards = [(int(self.turn_of[each.node]), each.value) for each in tail.turn_rewards]
         return Sample(
-            token_ids=graph.gather(graph.tokens, TOKENS, stretches),
+            token_ids=graph.gather("tokens", stretches),
             sampled=sampled,
             loss_mask=sampled.copy() if all_train else (run_sampled & trains.repeat(counts[:, RUNS])).repeat(lengths),
-            logprobs=_spread(graph.gather(graph.logprobs, LOGPROBS, stretches), counts, LOGPROBS, sampled, np.nan),
+            logprobs=_spread(graph.gather("logprobs", stretches), counts, LOGPROBS, sampled, np.nan),
             policy_version=_versions(spans, runs, counts, sampled),
             turn_id=turn_id,
             prompt_len=int(sampled.argmax()),
