@@ -106,7 +106,7 @@ def arrays(tokens: dict[str, bytes]) -> dict[str, Any]:
 
 
 def nodes(trace: dict[str, Any]) -> list[dict[str, Any]]:
-    """One row a message: parent, origin, message, mark, and its slices of the columns."""
+    """One row per message: parent, origin, message, mark, and its slices of the columns."""
     columns = trace["tokens"]
     ends = columns["counts"].cumsum(axis=0)
     rows = []
@@ -180,7 +180,7 @@ def number(path: str) -> int:
 
 
 def main(words: list[str]) -> None:
-    """One line a trace and one a sample. Of a rollout that several segments hold, the latest counts."""
+    """One line per trace and one per sample. Of a rollout that several segments hold, the latest counts."""
     paths, parts = [word for word in words if word.endswith(".seg")], [word for word in words if word[-4:] != ".seg"]
     check(len(paths) > 0 and len(parts) < 2, "python read_segment.py FILE.seg... [PART_OF_A_ROLLOUT_ID]")
     lines: dict[str, list[str]] = {}

@@ -235,7 +235,7 @@ def _again(ctx: click.Context, folder: Path) -> str:
 def _next_steps(ctx: click.Context, folder: Path, judged: Report) -> None:
     program, quoted = ctx.find_root().command_path, shlex.quote(str(folder))
     steps = [
-        (f"{program} show {quoted}", "one line a rollout; add a part of an id to read one"),
+        (f"{program} show {quoted}", "one line per rollout; add a part of an id to read one"),
         (f"{program} audit {quoted}", "the audit again; --gate FILE sets limits"),
         (f"{program} export {quoted} --to jsonl {shlex.quote(f'{folder}.jsonl')}", "samples for a trainer"),
     ]
