@@ -53,7 +53,7 @@ Examples:
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Decides the tasks and the seed of each request.",
+    help="Decides the tasks and each request's seed; see --concurrency.",
 )
 @click.option(
     "--max-turns", type=click.IntRange(1), default=LIMITS.max_turns, show_default=True, help="Turns per rollout."
@@ -83,7 +83,7 @@ Examples:
     type=click.IntRange(1),
     default=CONCURRENCY,
     show_default=True,
-    help="Rollouts at once; with 1, a run repeats.",
+    help="Rollouts at once; with 1, the same seed gives the same run.",
 )
 @click.option("--resume", is_flag=True, help="Go on with the run in --out.")
 @click.option("--allow-changed", is_flag=True, help="Resume although limits, sampling or the policy differ.")
