@@ -14,8 +14,8 @@ __all__ = ["command"]
 
 EXAMPLES = """\b
 Examples:
-  rollbook export runs/demo --to jsonl demo.jsonl
-  rollbook export runs/demo --to parquet demo.parquet --max-tokens 4096 --overwrite
+  rollbook export runs/demo --to jsonl runs/demo.jsonl
+  rollbook export runs/demo --to parquet runs/demo.parquet --max-tokens 4096 --overwrite
 """
 
 
@@ -24,7 +24,7 @@ Examples:
 @click.option("--to", "form", required=True, metavar="FORM", help=f"{' or '.join(FORMS)}.")
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it is there.")
-@click.option("--max-tokens", type=click.IntRange(1), help="Longer branches do not train. [default: no limit]")
+@click.option("--max-tokens", type=click.IntRange(1), help="Leave longer branches out. [default: no limit]")
 @click.option("--allow-unfit-logprobs", is_flag=True, help="Take logprobs of another distribution than was sampled.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def command(

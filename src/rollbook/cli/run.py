@@ -46,21 +46,45 @@ Examples:
     "--policy", default="local", show_default=True, help="local, local:MODEL, local:PATH.gguf, scripted:FILE."
 )
 @click.option("--tasks", type=click.IntRange(1), default=8, show_default=True, help="How many tasks.")
-@click.option("--group", type=click.IntRange(1), default=4, show_default=True, help="Rollouts a task.")
+@click.option("--group", type=click.IntRange(1), default=4, show_default=True, help="Rollouts per task.")
 @click.option("--out", type=click.Path(path_type=Path), help="The run's folder. [default: runs/ENV-DATE-N]")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Tasks and tokens follow from it.")
 @click.option(
-    "--max-turns", type=click.IntRange(1), default=LIMITS.max_turns, show_default=True, help="Turns a rollout."
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Decides the tasks and each request's seed; see --concurrency.",
 )
-@click.option("--max-tokens", type=click.IntRange(1), help="Sampled tokens a rollout. [default: no limit]")
 @click.option(
-    "--max-generation", type=click.IntRange(1), default=LIMITS.max_generation, show_default=True, help="Tokens a turn."
+    "--max-turns", type=click.IntRange(1), default=LIMITS.max_turns, show_default=True, help="Turns per rollout."
 )
-@click.option("--deadline", type=float, default=LIMITS.deadline, show_default=True, help="Own seconds of a rollout.")
-@click.option("--temperature", type=float, default=1.0, show_default=True, help="Divides the logits.")
+@click.option("--max-tokens", type=click.IntRange(1), help="Sampled tokens per rollout. [default: no limit]")
+@click.option(
+    "--max-generation",
+    type=click.IntRange(1),
+    default=LIMITS.max_generation,
+    show_default=True,
+    help="Sampled tokens per turn.",
+)
+@click.option(
+    "--deadline",
+    type=float,
+    default=LIMITS.deadline,
+    show_default=True,
+    help="Seconds per rollout, waiting not counted.",
+)
+@click.option(
+    "--temperature", type=float, default=1.0, show_default=True, help="1 samples as is; 0 takes the likeliest token."
+)
 @click.option("--top-p", type=float, default=1.0, show_default=True, help="Nucleus mass; 1 keeps everything.")
 @click.option("--top-k", type=int, default=0, show_default=True, help="Keep the k most likely; 0 keeps everything.")
-@click.option("--concurrency", type=click.IntRange(1), default=CONCURRENCY, show_default=True, help="Rollouts at once.")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1),
+    default=CONCURRENCY,
+    show_default=True,
+    help="Rollouts at once; with 1, the same seed gives the same run.",
+)
 @click.option("--resume", is_flag=True, help="Go on with the run in --out.")
 @click.option("--allow-changed", is_flag=True, help="Resume although limits, sampling or the policy differ.")
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="For the environment; JSON or text.")
@@ -211,7 +235,7 @@ def _again(ctx: click.Context, folder: Path) -> str:
 def _next_steps(ctx: click.Context, folder: Path, judged: Report) -> None:
     program, quoted = ctx.find_root().command_path, shlex.quote(str(folder))
     steps = [
-        (f"{program} show {quoted}", "one line a rollout; add a part of an id to read one"),
+        (f"{program} show {quoted}", "one line per rollout; add a part of an id to read one"),
         (f"{program} audit {quoted}", "the audit again; --gate FILE sets limits"),
         (f"{program} export {quoted} --to jsonl {shlex.quote(f'{folder}.jsonl')}", "samples for a trainer"),
     ]
