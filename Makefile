@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
+OURS := src tests bench tools examples docs
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: quickstart test lint bench mutants kill-storm clean
@@ -21,8 +22,8 @@ quickstart: $(VENV)/.local ## install, fetch a real small model once, run 8 task
 	$(PY) tools/quickstart.py
 
 lint: $(VENV)/.dev ## formatting, lint, types, room contracts, sizes
-	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check $(OURS)
+	$(VENV)/bin/ruff check $(OURS)
 	$(VENV)/bin/lint-imports
 	$(PY) -m pytest -q -p no:cacheprovider tests/architecture
 	$(VENV)/bin/pyright

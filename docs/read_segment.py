@@ -1,4 +1,4 @@
-"""Reads a Rollbook segment without Rollbook: python read_segment.py FILE.seg [ROLLOUT]
+"""Reads Rollbook segments without Rollbook: python read_segment.py RUN/segments/*.seg [PART_OF_A_ROLLOUT_ID]
 
 It needs msgspec (for MessagePack), zstandard and numpy, and follows docs/trace-format.md, format version 1. What it
 gives is what a trainer takes: for each trainable branch of a trace the token ids, masks, float32 log-probabilities,
@@ -24,14 +24,8 @@ FORMAT, WIRE = 1, 1
 SAMPLED = 2
 ORIGINS = ("policy", "environment", "user", "harness", "subagent", "synthetic")
 TOKENS, RUNS, SAMPLED_COUNT, LOGPROBS, RESCORED, VERSIONS, SEGMENTS = range(2, 9)
-COLUMNS = {
-    "tokens": TOKENS,
-    "runs": RUNS,
-    "logprobs": LOGPROBS,
-    "rescored": RESCORED,
-    "versions": VERSIONS,
-    "segments": SEGMENTS,
-}
+COLUMNS = {"tokens": TOKENS, "runs": RUNS, "logprobs": LOGPROBS}
+COLUMNS |= {"rescored": RESCORED, "versions": VERSIONS, "segments": SEGMENTS}
 
 
 def check(fine: bool, problem: str) -> None:
@@ -88,7 +82,10 @@ def unescape(value: Any) -> Any:
 
 def read_segment(path: str) -> Iterator[dict[str, Any]]:
     """All traces of a segment: ``summary``, ``head``, ``tail``, ``text``, ``calls`` and the arrays of ``tokens``."""
-    data = Path(path).read_bytes()
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise SystemExit(f"{path}: {error.strerror}") from error
     for kind, header, sections in frames(data):
         if kind == FILE:
             info = unpack(header)
@@ -109,7 +106,7 @@ def arrays(tokens: dict[str, bytes]) -> dict[str, Any]:
 
 
 def nodes(trace: dict[str, Any]) -> list[dict[str, Any]]:
-    """One row a message: parent, origin, message, mark, and its slices of the columns."""
+    """One row per message: parent, origin, message, mark, and its slices of the columns."""
     columns = trace["tokens"]
     ends = columns["counts"].cumsum(axis=0)
     rows = []
@@ -165,29 +162,37 @@ def trains(row: dict[str, Any], calls: list[dict[str, Any]], policies: list[dict
 
 def sample(path: list[tuple[int, dict[str, Any]]], trained: set[int], turns: np.ndarray) -> dict[str, Any]:
     """The arrays of one branch; entry t is about token t."""
-
-    def joined(parts: list[np.ndarray]) -> np.ndarray:
-        return np.concatenate(parts)
-
-    return {
-        "token_ids": joined([row["tokens"] for _, row in path]),
-        "sampled": joined([row["sampled"] for _, row in path]),
-        "loss_mask": joined([row["sampled"] & (node in trained) for node, row in path]),
-        "logprobs": joined([on_mask(row["sampled"], row["logprobs"], np.nan) for _, row in path]),
-        "policy_version": joined([on_mask(row["sampled"], np.repeat(*row["versions"].T), -1) for _, row in path]),
-        "turn_id": joined([np.where(row["sampled"], np.int32(turns[node]), np.int32(-1)) for node, row in path]),
+    parts = {
+        "token_ids": [row["tokens"] for _, row in path],
+        "sampled": [row["sampled"] for _, row in path],
+        "loss_mask": [row["sampled"] & (node in trained) for node, row in path],
+        "logprobs": [on_mask(row["sampled"], row["logprobs"], np.nan) for _, row in path],
+        "policy_version": [on_mask(row["sampled"], np.repeat(*row["versions"].T), -1) for _, row in path],
+        "turn_id": [np.where(row["sampled"], np.int32(turns[node]), np.int32(-1)) for node, row in path],
     }
+    return {name: np.concatenate(rows) for name, rows in parts.items()}
 
 
-def main(path: str, wanted: str | None) -> None:
-    """One line a trace and one a sample."""
-    for trace in read_segment(path):
+def number(path: str) -> int:
+    """The n of <writer>-<n>.seg, which grows over the run."""
+    found = Path(path).stem.rpartition("-")[2]
+    return int(found) if found.isdecimal() else 0
+
+
+def main(words: list[str]) -> None:
+    """One line per trace and one per sample. Of a rollout that several segments hold, the latest counts."""
+    paths, parts = [word for word in words if word.endswith(".seg")], [word for word in words if word[-4:] != ".seg"]
+    check(len(paths) > 0 and len(parts) < 2, "python read_segment.py FILE.seg... [PART_OF_A_ROLLOUT_ID]")
+    lines: dict[str, list[str]] = {}
+    for trace in (trace for path in sorted(paths, key=number) for trace in read_segment(path)):
         row = trace["summary"]
-        if wanted in (None, row["rollout"]):
-            lines = [f"{row['rollout']}  {row['kind']}/{row['reason']}  reward {row['reward']}"]
-            lines += [f"  {len(one['token_ids'])} tokens, {one['loss_mask'].sum()} trained" for one in samples(trace)]
-            sys.stdout.write("\n".join(lines) + "\n")
+        told = [f"{row['rollout']}  {row['kind']}/{row['reason']}  reward {row['reward']}"]
+        told += [f"  {len(one['token_ids'])} tokens, {one['loss_mask'].sum()} trained" for one in samples(trace)]
+        lines[row["rollout"]] = told
+    wanted = [told for rollout, told in lines.items() if parts == [] or parts[0] in rollout]
+    check(len(wanted) > 0, f"no rollout with {parts[0]!r} in its id" if parts else "no sealed trace in these files")
+    sys.stdout.writelines(f"{line}\n" for told in wanted for line in told)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None)
+    main(sys.argv[1:])

@@ -1,7 +1,8 @@
-"""Replies for ``--policy scripted:FILE``: three models that never were, for trying the tools out without an engine.
+"""Replies for ``--policy scripted:FILE``: what three made-up models reply, for trying things out
+without an engine.
 
 right.json    calls the calculator and answers 23
-broken.json   writes a call that is no JSON, then answers
+broken.json   writes a call that is not valid JSON, then answers
 lost.json     never replies: the engine times out
 """
 

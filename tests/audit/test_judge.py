@@ -82,8 +82,9 @@ def test_each_row_says_one_sentence() -> None:
 
 def test_a_broken_row_names_the_remedy() -> None:
     row = audit_traces([Build().end(Reason.HARNESS, None)])["error_rate"]
-    assert row.says.startswith("Too many rollouts that something broke, interruptions apart: look at the reasons")
-    assert audit_traces([sound()])["error_rate"].says == "No rollouts that something broke, interruptions apart."
+    counted = "rollouts that ended as an error, not counting interrupted ones"
+    assert row.says.startswith(f"Too many {counted}: look at the reasons")
+    assert audit_traces([sound()])["error_rate"].says == f"No {counted}."
 
 
 def test_traces_are_read_one_at_a_time_and_left_as_they_are() -> None:

@@ -1,4 +1,4 @@
-"""`rollbook show`: one line a rollout, one trace as text, and that hostile text stays text."""
+"""`rollbook show`: one line per rollout, one trace as text, and that hostile text stays text."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import runpy
 import shlex
 import sys
@@ -35,6 +36,23 @@ def test_page(page: Path, folder: Path) -> None:
 def test_a_block_that_is_not_run_says_why() -> None:
     reasons = [block.words[1:] for page in PAGES for block in blocks(page) if block.words[:1] == ("not-run",)]
     assert all(reasons)
+
+
+def test_each_page_has_run_folders_of_its_own() -> None:
+    """So pages can be followed one after the other, in any order. What they write lies in `runs/`."""
+    folders = {page: _folders(page) for page in PAGES}
+    named = [folder for each in folders.values() for folder in each]
+    assert len(named) > 5
+    assert len(named) == len(set(named)), folders
+    assert all(folder.startswith("runs/") for folder in named)
+
+
+def _folders(page: Path) -> set[str]:
+    text = "\n".join(block.text for block in blocks(page) if block.language in ("console", "python"))
+    commands_write = r"--out (\S+)|--to \w+ (\S+)|scripted_replies.py (\S+)"
+    written = commands_write + r"|RunWriter\.create\(\"(\S+)\"|Path\(\"(\S+)\"\)\.write_text"
+    found = {name for groups in re.findall(written, text) for name in groups if name}
+    return found - {"runs/scripts"}
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)

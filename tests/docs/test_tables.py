@@ -15,7 +15,7 @@ from rollbook.audit import CHECKS
 from rollbook.cli import app
 from rollbook.export.fields import scalars
 from rollbook.models import CATALOGUE
-from rollbook.trace import EndingRules, Reason, Retry, samples
+from rollbook.trace import EndingRules, ParseStatus, Reason, Retry, samples
 from tests.docs.blocks import PAGES, ROOT
 from tests.export.build import sound
 
@@ -44,6 +44,11 @@ def test_every_ending_has_its_row_and_default_rule() -> None:
         expected.append([reason, reason.kind, text])
     found = [row[:3] for row in rows(DOCS / "endings.md", "| reason | kind | default rule | when |")]
     assert found == expected
+
+
+def test_every_parse_status_has_its_row() -> None:
+    found = rows(DOCS / "rooms" / "render.md", "| status | what is wrong |")
+    assert [row[0] for row in found] == [str(status) for status in ParseStatus]
 
 
 def test_the_changelog_counts_the_checks() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
@@ -107,6 +108,49 @@ def test_damage_stops_it(tmp_path: Path) -> None:
     segment.write_bytes(data)
     with pytest.raises(SystemExit, match="damaged"):
         list(script.read_segment(str(segment)))
+
+
+def test_its_command_line_reads_several_segments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They may come in any order, as a shell sorts them; the higher number counts where a rollout is in both."""
+    script = load_script()
+    for index, rollouts in enumerate((("g-0", "g-1"), ("g-1", "g-2"))):
+        with RunWriter.create(tmp_path / f"run-{index}") as writer:
+            for rollout in rollouts:
+                writer.seal(whole_trace(rollout, 7, turns=2 + index))
+        (segment,) = (tmp_path / f"run-{index}" / "segments").iterdir()
+        segment.rename(tmp_path / f"w-{9 + index}.seg")
+    late, early = str(tmp_path / "w-10.seg"), str(tmp_path / "w-9.seg")
+    script.main([late, early])
+    together = capsys.readouterr().out
+    assert [line.split()[0] for line in together.splitlines() if line[0] != " "] == ["g-0", "g-1", "g-2"]
+    script.main([late, early, "g-1"])
+    one = capsys.readouterr().out
+    script.main([late, "1"])
+    assert one == capsys.readouterr().out
+    script.main([early, "1"])
+    assert one != capsys.readouterr().out
+    assert one in together
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "FILE.seg..."),
+        (["x.seg", "a", "b"], "FILE.seg..."),
+        (["x.seg"], "x.seg: No such file"),
+        (["w-0.seg", "9"], "no rollout with '9' in its id"),
+    ],
+)
+def test_its_command_line_says_what_is_wrong(
+    words: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with RunWriter.create("run") as writer:
+        writer.seal(whole_trace("r"))
+    (segment,) = Path("run/segments").iterdir()
+    segment.rename("w-0.seg")
+    with pytest.raises(SystemExit, match=re.escape(says)):
+        load_script().main(words)
 
 
 def test_it_stands_alone() -> None:

@@ -1,4 +1,4 @@
-"""The summary table: one row a rollout, absent values null."""
+"""The summary table: one row per rollout, absent values null."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def test_rescored_positions_need_logprobs() -> None:
 def test_half_the_logprobs_are_refused() -> None:
     texts, counts, columns = parts(small())
     counts[1, LOGPROBS], columns["logprobs"] = 1, columns["logprobs"][:1]
-    with pytest.raises(RecordError, match="not one logprob a sampled token"):
+    with pytest.raises(RecordError, match="not one logprob per sampled token"):
         MessageGraph().load(texts, counts, columns)
 
 

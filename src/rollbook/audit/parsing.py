@@ -14,7 +14,7 @@ __all__ = ["BAD_ARGUMENTS", "CUT", "INSIDE_REASONING", "MALFORMED", "UNKNOWN_TOO
 MALFORMED = frozenset(
     {ParseStatus.INVALID_JSON, ParseStatus.NOT_AN_OBJECT, ParseStatus.UNCLOSED, ParseStatus.MISSING_NAME}
 )
-"""Not a call in form."""
+"""Not a well-formed call."""
 UNKNOWN_TOOL = frozenset({ParseStatus.UNKNOWN_TOOL})
 BAD_ARGUMENTS = frozenset({ParseStatus.BAD_ARGUMENTS})
 INSIDE_REASONING = frozenset({ParseStatus.INSIDE_REASONING})

@@ -1,4 +1,4 @@
-"""What an audit says: one row a check, each with what was measured, the limit, and where it was found.
+"""What an audit says: one row per check, each with what was measured, the limit, and where it was found.
 
 Rules: a check that could not measure says so and why, it never reports 0 in place of an answer; findings are bounded,
 their total is not; the exit code follows from the rows alone: 1 where a limit broke, else 2 where the batch was empty

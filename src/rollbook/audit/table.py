@@ -150,7 +150,7 @@ CHECKS: tuple[Row, ...] = (
         Unit.SHARE,
         "attempted calls",
         None,
-        "attempted calls that are not calls in form",
+        "attempted calls that are not well-formed",
         "read some of them: the parser and the model may not speak the same format",
     ),
     Row(
@@ -204,7 +204,7 @@ CHECKS: tuple[Row, ...] = (
         Unit.SHARE,
         "rollouts",
         0.2,
-        "rollouts that something broke, interruptions apart",
+        "rollouts that ended as an error, not counting interrupted ones",
         "look at the reasons in 'endings': this is the infrastructure, not the policy",
     ),
     Row(
@@ -214,7 +214,7 @@ CHECKS: tuple[Row, ...] = (
         "rollouts",
         0.05,
         "rollouts whose scorer failed",
-        "fix the scorer and score the run again",
+        "fix the scorer; the rollouts that it failed on have no vote",
     ),
     Row(
         "truncated",

@@ -20,7 +20,7 @@ _VERDICTS = {
 
 
 def show_audit(out: Console, report: Report) -> None:
-    """One line a check, then what each broken or unjudged one says."""
+    """One line per check, then what each broken or unjudged one says."""
     rows = [
         (check.status.replace("_", " "), check.name, _value(check, check.value), _value(check, check.limit),
          f"{check.n} {check.of}")

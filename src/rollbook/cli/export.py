@@ -15,8 +15,8 @@ __all__ = ["command"]
 
 EXAMPLES = """\b
 Examples:
-  rollbook export runs/demo --to jsonl demo.jsonl
-  rollbook export runs/demo --to parquet demo.parquet --max-tokens 4096 --overwrite
+  rollbook export runs/demo --to jsonl runs/demo.jsonl
+  rollbook export runs/demo --to parquet runs/demo.parquet --max-tokens 4096 --overwrite
 """
 
 

@@ -38,7 +38,7 @@ def show_endings(out: Console, report: RunReport) -> None:
 
 
 def show_groups(out: Console, report: RunReport) -> None:
-    """One line a group: what the last attempt of each member got, in the order of the members."""
+    """One line per group: what the last attempt of each member got, in the order of the members."""
     rows = [
         (
             _short(row.group),

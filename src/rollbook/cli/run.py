@@ -49,7 +49,11 @@ Examples:
 @click.option("--group", type=click.IntRange(1), default=4, show_default=True, help="Rollouts per task.")
 @click.option("--out", type=click.Path(path_type=Path), help="The run's folder. [default: runs/ENV-DATE-N]")
 @click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Gives the tasks, and a seed for each request."
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Decides the tasks and each request's seed; see --concurrency.",
 )
 @click.option(
     "--max-turns", type=click.IntRange(1), default=LIMITS.max_turns, show_default=True, help="Turns per rollout."
@@ -60,25 +64,27 @@ Examples:
     type=click.IntRange(1),
     default=LIMITS.max_generation,
     show_default=True,
-    help="Tokens per turn.",
+    help="Sampled tokens per turn.",
 )
 @click.option(
     "--deadline",
     type=float,
     default=LIMITS.deadline,
     show_default=True,
-    help="Seconds per rollout, without its wait in the engine's queue.",
+    help="Seconds per rollout, waiting not counted.",
 )
 @click.option(
-    "--temperature",
-    type=float,
-    default=1.0,
-    show_default=True,
-    help="Of the model's distribution; 1 leaves it as it is.",
+    "--temperature", type=float, default=1.0, show_default=True, help="1 samples as is; 0 takes the likeliest token."
 )
 @click.option("--top-p", type=float, default=1.0, show_default=True, help="Nucleus mass; 1 keeps everything.")
 @click.option("--top-k", type=int, default=0, show_default=True, help="Keep the k most likely; 0 keeps everything.")
-@click.option("--concurrency", type=click.IntRange(1), default=CONCURRENCY, show_default=True, help="Rollouts at once.")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1),
+    default=CONCURRENCY,
+    show_default=True,
+    help="Rollouts at once; with 1, the same seed gives the same run.",
+)
 @click.option("--resume", is_flag=True, help="Go on with the run in --out.")
 @click.option("--allow-changed", is_flag=True, help="Resume although limits, sampling or the policy differ.")
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="For the environment; JSON or text.")
@@ -238,7 +244,7 @@ def _can_export(judged: Report) -> bool:
 def _next_steps(ctx: click.Context, folder: Path, judged: Report) -> None:
     program, quoted = ctx.find_root().command_path, shlex.quote(str(folder))
     steps = [
-        (f"{program} show {quoted}", "one line a rollout; add a part of an id to read one"),
+        (f"{program} show {quoted}", "one line per rollout; add a part of an id to read one"),
         (f"{program} audit {quoted}", "the audit again; --gate FILE sets limits"),
     ]
     if _can_export(judged):

@@ -1,4 +1,4 @@
-"""`rollbook show`: one line a rollout, or one trace as readable text."""
+"""`rollbook show`: one line per rollout, or one trace as readable text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LISTED = 8
 """Ids named where a part of an id fits several."""
 
 
-@click.command(epilog=EXAMPLES, short_help="Show a run, one line a rollout, or one of its traces.")
+@click.command(epilog=EXAMPLES, short_help="Show a run, one line per rollout, or one of its traces.")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("trace", required=False)
 @click.option("--full", is_flag=True, help="Do not fold long texts.")

@@ -47,7 +47,7 @@ class EnvCheck(StrEnum):
     SETUP = "setup"
     """`setup` gives a first observation."""
     SCORE = "score"
-    """`score` bears a rollout without a reply."""
+    """`score` can judge a rollout that ended before its first reply."""
     CLEANUP = "cleanup"
     """`cleanup` runs."""
 

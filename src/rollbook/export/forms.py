@@ -58,8 +58,8 @@ FORMS: Mapping[str, Form] = MappingProxyType(
     {
         form.name: form
         for form in (
-            Form("jsonl", "One sample a line, as JSON.", "rollbook.export.jsonl"),
-            Form("parquet", "One sample a row, arrays as lists.", "rollbook.export.parquet", "pyarrow", "parquet"),
+            Form("jsonl", "One sample per line, as JSON.", "rollbook.export.jsonl"),
+            Form("parquet", "One sample per row, arrays as lists.", "rollbook.export.parquet", "pyarrow", "parquet"),
         )
     }
 )

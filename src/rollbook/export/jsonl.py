@@ -1,4 +1,4 @@
-"""JSON Lines: one sample a line, fields as in `rollbook.export.fields`.
+"""JSON Lines: one sample per line, fields as in `rollbook.export.fields`.
 
 Rules: ids and masks are lists of whole numbers; a logprob is written as the shortest decimal that gives the same
 float32 back, and an absent one as null; a lone surrogate in an id is written as its ``\\\\uXXXX`` escape, so each line

@@ -1,4 +1,4 @@
-"""Parquet: one sample a row, fields as in `rollbook.export.fields`.
+"""Parquet: one sample per row, fields as in `rollbook.export.fields`.
 
 Rules: arrays are list columns of their own type (masks are bool); an absent logprob is NaN, as in the sample, so the
 column is bit for bit the sample's; ``reward_parts`` is a map, ``turn_rewards`` a list of structs, ``samplings`` JSON

@@ -1,6 +1,6 @@
 """The head of a GGUF file (versions 2 and 3, little-endian), read without the weights.
 
-Layout: magic, version, counts, then key-value pairs, then one row a tensor (name, shape, type, offset), padding,
+Layout: magic, version, counts, then key-value pairs, then one row per tensor (name, shape, type, offset), padding,
 data. Every read is bounds-checked, and the data that the tensor rows promise must lie inside the file, so a cut
 download is found here and not by the engine. Format: the GGUF specification of the ggml project.
 """

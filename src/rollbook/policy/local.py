@@ -5,7 +5,7 @@ request to it, up to `MAX_RESCORED` tokens a reply, and beyond that the call is 
 plain request whose client has left, so a generation is asked for in pieces of `PIECE` tokens, each continuing the one
 before from the cache: a cancelled generation ends with its piece. (Stop strings and grammars do not carry over a cut,
 so those generations are asked for whole.) A piece has its own seed, made from the call's, so equal calls get equal
-tokens.
+tokens where the engine serves one at a time: rounding depends on what else is in its batch.
 """
 
 from __future__ import annotations

@@ -2,11 +2,12 @@
 
 from rollbook.render.chat import ChatRenderer, RendererConfig
 from rollbook.render.protocol import Parsed, RenderedMessage, Renderer, RendererInfo, Rendering
-from rollbook.render.toolprompt import HERMES_EXAMPLES, ToolPrompt
+from rollbook.render.toolprompt import HERMES_EXAMPLES, Example, ToolPrompt
 
 __all__ = [
     "HERMES_EXAMPLES",
     "ChatRenderer",
+    "Example",
     "Parsed",
     "RenderedMessage",
     "Renderer",

@@ -87,7 +87,8 @@ async def rollout(
     settings: RolloutSettings = DEFAULT_SETTINGS,
     sink: Sink | None = None,
 ) -> Trace:
-    """One agent's attempt at one task; returns its sealed trace. No retries. `settings.sampling.seed` decides it.
+    """One agent's attempt at one task; returns its sealed trace. No retries. Each request carries a seed made from
+    `settings.sampling.seed`.
 
     `make_env`: an `Environment` class, or a function that makes one. `sink`: where the record goes as it grows; None:
     it stays in memory.
@@ -109,8 +110,8 @@ async def group(
 ) -> list[Trace]:
     """`size` rollouts of one task, side by side; returns their traces, retried attempts included.
 
-    `settings.sampling.seed` decides all of them, each differently. `concurrency`: requests to the engine at once;
-    None: no limit. Pass the traces to `advantages`.
+    Each request carries a seed of its own, made from `settings.sampling.seed`. `concurrency`: requests to the engine
+    at once; None: no limit. Pass the traces to `advantages`.
     """
     sink = MemorySink() if sink is None else sink
     plan = GroupPlan(id=secrets.token_hex(4), task=task, size=size)

@@ -1,7 +1,7 @@
 """What a run is asked to do, as one frozen value that is stored with it.
 
 A run that is resumed must be asked for the same; `differences` names what is not. How many rollouts run at once is
-not part of it: it changes nothing in the record.
+not part of it: no rollout is asked for anything else by it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int = 8
     """How many tasks, each with a group of rollouts."""
     group: int = 4
-    """Rollouts a task."""
+    """Rollouts per task."""
     seed: int = 0
-    """Tasks and every sampled token follow from it, as far as the engine is repeatable."""
+    """Decides the tasks, and the seed that each request to the engine carries. The same seed gives the same tokens only
+    where the engine repeats itself: the embedded one does where it serves one request at a time."""
     limits: Limits = Limits()
     sampling: Sampling = Sampling()
     rules: EndingRules = EndingRules()

@@ -1,6 +1,6 @@
 """The journal: what running rollouts gained, turn by turn, until they are sealed.
 
-Rules: one file a process, the frames of all running rollouts interleaved; a step is durable when its frame is
+Rules: one file per process, the frames of all running rollouts interleaved; a step is durable when its frame is
 written, and costs what the turn added, never what came before. Once a trace stands sealed in a segment its frames
 here are dead. A file is a generation: at a size the next one begins, and a generation is deleted when no running
 rollout has a frame in it. A rollout that holds old generations is written anew as a whole at its next turn, so the

@@ -1,4 +1,4 @@
-"""Streams of annotations: one file a producer, one frame a call, never rewritten.
+"""Streams of annotations: one file per producer, one frame per call, never rewritten.
 
 The writer of a stream holds a lock on its file, so a trainer can annotate while another process writes the run, and
 two processes of one producer cannot mix. Annotations are folded when they are read: the newest of a key counts.

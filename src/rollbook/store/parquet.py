@@ -31,7 +31,7 @@ _ROWS_A_GROUP = 100_000
 
 
 def write_summaries(summaries: Iterable[Summary], path: str | os.PathLike[str]) -> int:
-    """Write one row a summary, atomically; returns how many. Absent values are null."""
+    """Write one row per summary, atomically; returns how many. Absent values are null."""
     rows = [_plain(summary) for summary in summaries]
     table = pa.Table.from_pylist(rows, schema=_schema())
     buffer = io.BytesIO()

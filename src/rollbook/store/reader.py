@@ -52,7 +52,7 @@ class RunReader(TraceSource):
         return list(self._owner)
 
     def summaries(self) -> Iterator[Summary]:
-        """One row a sealed rollout, in the order of sealing, without reading any trace."""
+        """One row per sealed rollout, in the order of sealing, without reading any trace."""
         self._refresh()
         for path in segment_files(self.folder):
             if path in self._segments:

@@ -1,6 +1,6 @@
 """Segments: files of sealed traces.
 
-Rules: a segment only grows, one frame a trace; when it is sealed, a footer says where each trace stands, so that
+Rules: a segment only grows, one frame per trace; when it is sealed, a footer says where each trace stands, so that
 reading one trace does not read the others. A segment without a footer (still written, or its writer died) is read by
 the heads of its frames and gives the same.
 """

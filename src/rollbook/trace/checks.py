@@ -159,7 +159,7 @@ def _array_checks(
         ((_totals(lengths, run_ends) == ends[:, TOKENS]).all(), "runs do not cover the token ids"),
         ((_totals(sampled_runs, run_ends) == ends[:, SAMPLED]).all(), "the runs hold another count of sampled tokens"),
         (columns["tokens"].min(initial=0) >= 0, "a token id is negative"),
-        (((logprob_rows == sampled) | (logprob_rows == 0)).all(), "not one logprob a sampled token"),
+        (((logprob_rows == sampled) | (logprob_rows == 0)).all(), "not one logprob per sampled token"),
         (_are_logprobs(columns["logprobs"]), "a logprob is not finite or above 0"),
         (not len(rescored) or _rescored_fit(rescored, counts), "rescored positions do not rise within the logprobs"),
         (

@@ -44,7 +44,7 @@ class TraceSource(Protocol):
     """Gives sealed traces."""
 
     def summaries(self) -> Iterator[Summary]:
-        """One row a sealed rollout, in the order of sealing."""
+        """One row per sealed rollout, in the order of sealing."""
         ...
 
     def traces(self) -> Iterator[Trace]:

@@ -18,7 +18,7 @@ __all__ = ["Summary", "summarise"]
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """One row a rollout."""
+    """One row per rollout."""
 
     rollout: str
     run: str
