@@ -16,3 +16,9 @@ CACHE = Path(__file__).parent.parent / ".cache" / "rollbook"
 @pytest.fixture(scope="session")
 def smollm2() -> ModelFiles:
     return load_model("smollm2-135m", CACHE)
+
+
+@pytest.fixture(autouse=True)
+def plain_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the tests' own surroundings say about a screen (parallel workers set it) is not told to the command line."""
+    monkeypatch.delenv("COLUMNS", raising=False)

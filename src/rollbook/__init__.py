@@ -75,6 +75,9 @@ _NAMES = {
 """Public name -> the room that it comes from."""
 
 
+__all__ = list(_NAMES)  # pyright: ignore[reportUnsupportedDunderAll] (the names stand above, for type checkers)
+
+
 class _Face(ModuleType):
     """The package: a room that is imported does not take the place of the function of its name."""
 

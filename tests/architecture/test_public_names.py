@@ -48,6 +48,7 @@ ROOMS_AND_FUNCTIONS = ("audit", "export", "rollout", "run")
 def test_the_public_names_are_exactly_these() -> None:
     assert set(rollbook._NAMES) == PUBLIC
     assert set(dir(rollbook)) >= PUBLIC
+    assert set(rollbook.__all__) == PUBLIC
 
 
 def test_type_checkers_see_the_same_names_from_the_same_rooms() -> None:

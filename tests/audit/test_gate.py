@@ -42,8 +42,8 @@ def test_a_limit_can_be_lifted() -> None:
     ("mapping", "text"),
     [
         ({"limit": {}}, "unknown key 'limit'"),
-        ({"limits": {"drfit": 0.1}}, "'drfit', which is no check"),
-        ({"must_judge": ["all"]}, "'all', which is no check"),
+        ({"limits": {"drfit": 0.1}}, r"'drfit', which is not a check \(did you mean 'drift'\?\)"),
+        ({"must_judge": ["all"]}, "'all', which is not a check"),
         ({"limits": {"drift": -0.1}}, "want a finite number"),
         ({"limits": {"drift": float("nan")}}, "want a finite number"),
         ({"limits": {"drift": float("inf")}}, "want a finite number"),

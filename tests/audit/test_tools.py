@@ -30,3 +30,9 @@ def test_what_a_text_engine_rendered_is_not_known() -> None:
 def test_rollouts_without_tools_do_not_count() -> None:
     row = check("tools_unrendered", sound())
     assert (row.status, row.n) == (Status.OK, 0)
+
+
+def test_a_rollout_that_stopped_before_its_first_prompt_is_not_judged() -> None:
+    died = Build("r1", tools=(TOOL,), tools_rendered=None).end()
+    row = check("tools_unrendered", given(True), died)
+    assert (row.status, row.value, row.n) == (Status.OK, 0, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -108,3 +109,18 @@ def test_the_module_runs_as_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "rollbook.cli", "--help"], capture_output=True, text=True, check=True)
     assert "python -m rollbook.cli" in done.stdout
     assert app.name == "app"
+
+
+@pytest.mark.parametrize("words", [[], ["0000-0", "--full"], ["--json"]])
+def test_a_reader_that_has_had_enough_ends_it_without_a_word(tmp_path: Path, words: list[str]) -> None:
+    folder = made_run(tmp_path)
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "rollbook.cli", "show", folder, *words],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")

@@ -90,10 +90,10 @@ def test_a_model_that_is_gone_leaves_drift_unjudged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("g.toml", "limits = [", "is no TOML"),
-        ("g.json", "{", "is no JSON"),
-        ("g.json", "[1]", "holds no table"),
-        ("g.toml", "[limits]\nnothing = 1\n", "no check"),
+        ("g.toml", "limits = [", "is not valid TOML"),
+        ("g.json", "{", "is not valid JSON"),
+        ("g.json", "[1]", "must hold a table"),
+        ("g.toml", "[limits]\nnothing = 1\n", "not a check"),
         ("g.toml", "[limits]\nerror_rate = -1\n", "want a finite number"),
         ("g.toml", "colour = 1\n", "unknown key"),
     ],
@@ -104,7 +104,7 @@ def test_a_bad_gate_is_refused(tmp_path: Path, name: str, text: str, says: str) 
 
 def test_a_gate_that_is_not_text_or_not_there_is_refused(tmp_path: Path) -> None:
     (tmp_path / "g.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="is no TOML"):
+    with pytest.raises(ConfigError, match="is not valid TOML"):
         read_gate(tmp_path / "g.toml")
     with pytest.raises(ConfigError, match="cannot be read"):
         read_gate(tmp_path / "missing.toml")

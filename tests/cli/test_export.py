@@ -38,12 +38,23 @@ def test_a_file_that_is_there_stays_unless_told(tmp_path: Path) -> None:
     assert rollbook("export", folder, "--to", "jsonl", out, "--overwrite").exit_code == 0
 
 
+def test_a_run_without_a_vote_says_what_is_trained_and_where_to_look(tmp_path: Path) -> None:
+    policy, folder = script(tmp_path / "m", *SAID), tmp_path / "run"
+    rollbook("run", "test-raises", "--policy", policy, "--tasks", "1", "--out", folder)
+    message = refused(rollbook("export", folder, "--to", "jsonl", tmp_path / "out.jsonl"))
+    assert "gives a sample: 4 no_vote. Only rollouts that vote are trained" in message
+    assert "show RUN ID" in message
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (("--to", "csv", "out"), "no form 'csv'"),
         (("--to", "jsonl", "no/such/folder/out"), "its folder does not exist"),
-        (("--to", "jsonl", "out", "--max-tokens", "1"), "no rollout of this batch gives a sample: 4 over_length"),
+        (
+            ("--to", "jsonl", "out", "--max-tokens", "1"),
+            "no rollout of this batch gives a sample: 4 over_length. Raise the limit",
+        ),
         (("out",), "Missing option '--to'"),
     ],
 )

@@ -34,10 +34,14 @@ def test_lines_tell_the_state_at_the_end_and_what_was_done_before() -> None:
     out = shown(terminal=False)
     with RunBar(out) as bar:
         bar.planned(4, 2)
+        bar.turn(small_trace("a"))
+        bar.turn(small_trace("b"))
         bar.finished(member(Reason.FINAL_ANSWER, 1.0))
         bar.finished(member(Reason.HARNESS, None))
     assert text(out) == (
-        "2 rollouts to run, 2 of 4 were finished before\n4 of 4 rollouts, 0 s, mean reward 1.00, 1 errors\n"
+        "2 rollouts to run, 2 of 4 were finished before\n"
+        "2 of 4 rollouts, 0 s, 1 turn, mean reward -, 0 errors\n"
+        "4 of 4 rollouts, 0 s, 2 turns, mean reward 1.00, 1 error\n"
     )
 
 
@@ -60,6 +64,8 @@ def test_a_bar_gives_the_terminal_back(fails: bool) -> None:
                 raise ValueError("stop")
     except ValueError:
         assert fails
+    assert "loading the model" in text(out)
+    assert "waiting for the first replies" in text(out)
     assert "1/2" in text(out)
     assert text(out).count("\x1b[?25h") == text(out).count("\x1b[?25l") == 1
 

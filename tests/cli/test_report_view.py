@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 
 from rollbook.cli.report_view import show_groups, show_report
@@ -52,6 +53,31 @@ def test_a_group_is_one_line_with_its_members_and_retries() -> None:
     (row,) = [line.split() for line in lines(out) if line.startswith(" 0000")]
     assert row == ["0000", "t", "2/3", "0.500", *["1.00", "0.00", "-"], *["+0.50", "-0.50", "-"], "1", "engine_timeout"]
     assert any("no reward, which is not 0" in line for line in lines(out))
+
+
+def test_members_of_a_large_group_stand_at_the_same_place_in_each_column() -> None:
+    traces = [ended(member, 0, Reason.FINAL_ANSWER, float(member % 3)) for member in range(10)]
+    sink = MemorySink()
+    for trace in traces:
+        sink.seal(trace)
+    sink.annotate(annotate(dispositions(traces)))
+    sink.annotate(advantages(traces).annotations())
+    out = page()
+    show_groups(out, report(sink))
+    rows = [line.split()[-2 * (4 if number < 2 else 2) :] for number, line in enumerate(lines(out)[4:7])]
+    assert [len(row) for row in rows] == [8, 8, 4]
+    for row in rows:
+        half = len(row) // 2
+        assert [float(cell) - 0.9 for cell in row[:half]] == pytest.approx([float(cell) for cell in row[half:]])
+    assert not any("retried" in line or "no reward" in line for line in lines(out))
+
+
+def test_parts_of_the_engine_stand_behind_the_engine() -> None:
+    out = page()
+    show_report(out, found())
+    shown = [line.split()[0:3] for line in lines(out)]
+    engine = next(place for place, words in enumerate(shown) if words[:1] == ["engine"])
+    assert [words[2] for words in shown[engine + 1 : engine + 4]] == ["queue", "prefill", "decode"]
 
 
 def test_the_whole_report_fits_and_shows_what_is_missing() -> None:

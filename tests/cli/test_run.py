@@ -76,6 +76,14 @@ def test_a_changed_distribution_is_said_and_the_audit_breaks(tmp_path: Path, pol
     assert "temperature 0.7, top-k 5: tokens are not drawn from the model's own distribution" in result.stderr
     assert result.exit_code == 1
     assert "broke" in result.stdout
+    assert "rollbook export" not in result.stdout
+
+
+def test_an_export_is_offered_only_where_there_is_a_vote(tmp_path: Path, policy: str) -> None:
+    for world, votes in (("test-double", True), ("test-raises", False)):
+        result = rollbook("run", world, "--policy", policy, *SMALL, "--out", tmp_path / world)
+        assert ("rollbook export" in result.stdout) is votes
+        assert ("No rollout has a vote" in result.stdout) is not votes
 
 
 def test_options_are_read_as_json_or_text(tmp_path: Path, policy: str) -> None:
@@ -89,8 +97,9 @@ def test_options_are_read_as_json_or_text(tmp_path: Path, policy: str) -> None:
     [
         (("--option", "right"), "write KEY=VALUE"),
         (("--option", "right=1", "--option", "right=2"), "given twice"),
+        (("--option", "wrong=1"), "no option 'wrong'"),
+        (("--allow-changed",), "--allow-changed goes with --resume only"),
         (("--option", "right=" + "[" * 100_000), "nested too deep"),
-        (("--option", "wrong=1"), "unexpected keyword argument 'wrong'"),
         (("--temperature", "-1"), "temperature must be"),
         (("--top-p", "0"), "top_p must be"),
         (("--top-k", "-1"), "top_k must be"),
@@ -226,6 +235,10 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert "finished rollouts are kept" in err
     kept = {row.rollout for row in open_run(folder).summaries() if row.reward is not None}
     assert 0 < len(kept) < 80
+    for command in (["show", folder], ["audit", folder, "--no-model"]):
+        told = rollbook(*command).stderr
+        assert f"This run is not finished: {len(kept)} of 80 rollouts are done, " in told
+        assert f"--out {folder} --resume" in " ".join(told.split())
     for step in steps["replies"]:
         step["delay"] = 0.0
     file.write_text(json.dumps(steps))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
 
 from rollbook.cli.trace_view import FOLD
@@ -22,7 +24,9 @@ from rollbook.trace import (
     Origin,
     Reason,
     Role,
+    RunKind,
     Trace,
+    make_runs,
 )
 from tests.cli.cli_made import document, made_run, refused, rollbook
 from tests.run.run_made import BAD_CALL, CALL, small_trace
@@ -81,12 +85,42 @@ def test_one_trace_tells_what_happened(tmp_path: Path) -> None:
         "3 turns, 3 calls to the engine",
         "branch 0: 7 messages",
         "invalid_json: the tool call is not valid JSON",
-        'tool call call_1_0 double {"number": 4}',
+        'tool call call_1_0: double {"number": 4}',
         "answers call_1_0 double",
-        "call 2: stop (stop), - prompt tokens (- cached)",
+        "call 2: stop, 7 sampled, logprobs raw, temperature 1, seed ",
         "It is 8.",
     ):
         assert part in text
+
+
+def test_messages_that_the_prompt_adds_are_one_line_unless_all_are_asked_for(tmp_path: Path) -> None:
+    trace, parent = small_trace("a"), 2 - 1
+    for text in ("example one", "example two", "example three"):
+        message = Message(role=Role.USER, content=text)
+        parent = trace.graph.add(message, parent=parent, origin=Origin.SYNTHETIC, token_ids=np.array([5, 6], np.int32),
+                                 runs=make_runs((RunKind.CONTENT, 2)))  # fmt: skip
+    folder = stored(tmp_path, trace)
+    text = rollbook("show", folder, "a").stdout
+    assert "[2..4] 3 messages that the prompt adds (3 user), 6 tokens; --full shows them" in text
+    assert "example" not in text
+    assert "example two" in rollbook("show", folder, "a", "--full").stdout
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_narrow_screen_keeps_heads_ids_and_numbers_whole(
+    tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = made_run(tmp_path, said=(BAD_CALL, CALL, "It is 8."))
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = rollbook("show", folder).stdout.splitlines()
+    assert all(line == line.rstrip() for line in lines)
+    if width >= 80:
+        assert max(map(len, lines)) <= width
+        (heads,) = [line.split() for line in lines if " rollout " in line and " fate " in line]
+        assert heads[:6] == ["rollout", "ending", "reward", "fate", "turns", "tokens"]
+        rows = [line.split() for line in lines if "final_answer" in line]
+        assert [row[0] for row in rows] == ["0000-0", "0000-1", "0001-0", "0001-1"]
+        assert all(row[5].count("/") == 1 for row in rows)
 
 
 def test_one_trace_as_json(tmp_path: Path) -> None:
@@ -112,6 +146,20 @@ def test_a_whole_id_wins_over_parts(tmp_path: Path) -> None:
             trace.end(Ending(Reason.FINAL_ANSWER))
             writer.seal(trace)
     assert "rollout a\n" in rollbook("show", tmp_path / "run", "a").stdout
+
+
+def test_each_id_that_the_table_lists_opens_its_own_rollout(tmp_path: Path) -> None:
+    ids = ("0000-1", "0000-1.1", "0000-10", "0000-11", "10000-1")
+    with RunWriter.create(tmp_path / "run") as writer:
+        for each in ids:
+            trace = small_trace(f"run-{each}")
+            trace.head = msgspec.structs.replace(trace.head, run="run")
+            trace.end(Ending(Reason.FINAL_ANSWER))
+            writer.seal(trace)
+    listed = [line.split()[0] for line in rollbook("show", tmp_path / "run").stdout.splitlines() if "final" in line]
+    assert sorted(listed) == sorted(ids)
+    for each in listed:
+        assert f"rollout run-{each}\n" in rollbook("show", tmp_path / "run", each).stdout
 
 
 @pytest.mark.parametrize("words", [(), ("a",), ("--json",), ("a", "--json"), ("a", "--full")], ids=str)
@@ -158,6 +206,7 @@ def test_branches_edges_and_failed_calls_are_told(tmp_path: Path) -> None:
     assert "edge rewrite_of: [2] -> [1]" in text
     assert "call 1 gave no message: error" in text
     assert "down for now" in text
+    assert "- prompt" not in text
 
 
 def test_what_cannot_be_read_is_told_on_stderr(tmp_path: Path) -> None:

@@ -57,6 +57,11 @@ class NotSeeded(Good):
         return [Task(id=f"t{index}", prompt=str(next(counter))) for index in range(count)]
 
 
+class PlainStep(Good):
+    def step(self, reply: Message) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return None
+
+
 class NoPrefix(Good):
     def tasks(self, count: int, seed: int = 0) -> Sequence[Task]:
         return list(reversed(super().tasks(count, seed)))
@@ -111,6 +116,7 @@ class BadCleanup(Good):
         (NotPlain, [EnvCheck.TASKS] * 8, "does not survive JSON"),
         (NotSeeded, [EnvCheck.SEED, EnvCheck.PREFIX], "gave other tasks"),
         (NoPrefix, [EnvCheck.PREFIX], "do not begin with"),
+        (PlainStep, [EnvCheck.METHODS], "write 'async def step' for PlainStep.step"),
         (SameTools, [EnvCheck.TOOLS], "two tools are called 'look'"),
         (Undescribed, [EnvCheck.TOOLS], "'silent' has no docstring"),
         (BadSetup, [EnvCheck.SETUP], "no room for 0-0"),

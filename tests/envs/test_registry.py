@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -28,6 +31,30 @@ class Leaves(Environment):
 class Falls(Environment):
     def __init__(self) -> None:
         raise ValueError("no server")
+
+
+class Plain(Environment):
+    def score(self, trace: object) -> float:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return 1.0
+
+
+class AsyncTasks(Environment):
+    async def tasks(self, count: int, seed: int = 0) -> list[object]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return []
+
+
+def timed(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        return function(*args)
+
+    return call
+
+
+class Timed(Environment):
+    @timed
+    async def score(self, trace: Any) -> float:
+        return 1.0
 
 
 class Numbered(Environment):
@@ -62,18 +89,27 @@ def test_an_import_string_is_a_name() -> None:
 def test_nothing_is_imported_before_it_is_made() -> None:
     registry.register("never-made", "this_module_does_not_exist:Thing")
     assert "this_module_does_not_exist" not in sys.modules
-    with pytest.raises(UsageError, match=r"this_module_does_not_exist:Thing.*ModuleNotFoundError"):
+    with pytest.raises(UsageError, match=r"this_module_does_not_exist:Thing.*no module"):
         registry.make("never-made")
 
 
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("garden-of-test", "did you mean 'garden-of-tests'.*known: .*garden-by-text"),
+        ("garden-of-test", "did you mean 'garden-of-tests'\\?; known: .*garden-by-text"),
         ("zzz", "no environment 'zzz'; known: "),
-        (f"{__name__}:Nothing", "KeyError: 'Nothing'"),
-        (f"{__name__}:HERE", "is a str; name a class or a function"),
-        (f"{__name__}:broken", "made a int, which is no Environment"),
+        (
+            f"{__name__}:Gardn",
+            r"test_registry.py\) has no 'Gardn'; did you mean 'Garden'\?; its environments: Garden, ",
+        ),
+        ("json:nothing", r"module json \(.*json/__init__.py\) has no 'nothing'; it has no environment at all"),
+        ("json:JSONDecoder", "is a class that is none; an environment is a subclass of rollbook.Environment"),
+        ("cellar_of_nobody:Cellar", r"no module 'cellar_of_nobody': no cellar_of_nobody.py in /.*PYTHONPATH"),
+        ("json.nothing_here:X", "no module 'json.nothing_here': no json/nothing_here.py in /"),
+        (f"{__name__}:Plain", r"write 'async def score' for Plain.score \(.*test_registry.py:\d+\)"),
+        (f"{__name__}:AsyncTasks", r"write 'def tasks' for AsyncTasks.tasks \("),
+        (f"{__name__}:HERE", "is a str; an environment is a subclass"),
+        (f"{__name__}:broken", "made a int; an environment is a subclass"),
         (f"{__name__}:Leaves", "cannot be made: SystemExit: 0"),
         (f"{__name__}:Falls", "cannot be made: ValueError: no server"),
         (f"{__name__}:Numbered", "its `name` is 5; it must be text"),
@@ -84,8 +120,12 @@ def test_unknown_names_say_what_is_known(name: str, problem: str) -> None:
         registry.make(name)
 
 
+def test_a_plain_wrapper_of_an_async_method_is_one() -> None:
+    assert isinstance(registry.make(f"{__name__}:Timed"), Timed)
+
+
 def test_an_unknown_option_says_which_there_are() -> None:
-    with pytest.raises(UsageError, match=r"unexpected keyword argument 'sise'.*size: 'int' = 3"):
+    with pytest.raises(UsageError, match=r"no option 'sise'; did you mean 'size'\?; it takes size: int = 3"):
         registry.make("garden-of-tests", sise=1)
 
 

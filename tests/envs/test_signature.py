@@ -126,13 +126,13 @@ async def lost(text: Nowhere) -> str:  # noqa: F821  # pyright: ignore
     ("function", "problem"),
     [
         (sync, "must be an async function"),
-        (untyped, "'text' has no type"),
+        (untyped, r"tool 'untyped' \(untyped, .*test_signature.py:\d+\): .*'text' has no type"),
         (starred, "no name that the model could use"),
         (keywords, "no name that the model could use"),
         (positional, "no name that the model could use"),
         (no_json, "has no JSON form"),
         (lost, "Nowhere"),
-        (shared, "'shared': .*mutable"),
+        (shared, r"'shared' \(.*mutable"),
     ],
 )
 def test_what_cannot_be_offered_is_refused(function: Any, problem: str) -> None:

@@ -192,9 +192,14 @@ def test_turn_rewards_that_go_with_no_row_are_counted(tmp_path: Path) -> None:
     assert report.unbound_turn_rewards == 1
 
 
+def test_samples_without_an_advantage_are_counted(tmp_path: Path) -> None:
+    report = export(batch([sound("a"), sound("b")]), "jsonl", tmp_path / "out", advantages={"a": 0.5})
+    assert (report.samples, report.without_advantage) == (2, 1)
+
+
 def test_an_existing_export_is_refused_unless_told(tmp_path: Path) -> None:
     export(batch([sound("a")]), "jsonl", tmp_path / "out")
-    with pytest.raises(UsageError, match="exists"):
+    with pytest.raises(UsageError, match=r"/out exists.*--overwrite"):
         export(batch([sound("b")]), "jsonl", tmp_path / "out")
     assert rows(tmp_path / "out")[0]["rollout"] == "a"
     export(batch([sound("b")]), "jsonl", tmp_path / "out", overwrite=True)

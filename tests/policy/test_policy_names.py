@@ -34,6 +34,13 @@ def test_anything_else_shows_the_grammar(text):
         parse_policy_name(text)
 
 
+@pytest.mark.parametrize("text", ["locall", "scriptd:x.json"])
+def test_a_near_miss_is_told_and_only_what_runs_is_offered(text):
+    with pytest.raises(UsageError, match=r"did you mean '(local|scripted)'\?\): name it local, ") as refused:
+        parse_policy_name(text)
+    assert "vllm" not in str(refused.value)
+
+
 def test_a_text_endpoint_needs_its_model():
     with pytest.raises(UsageError, match="text:URL#MODEL"):
         parse_policy_name("text:http://h/v1")

@@ -52,7 +52,7 @@ def test_a_model_without_a_template_is_refused(tmp_path: Path) -> None:
         ("local:nothing", "unknown model 'nothing'"),
         ("local:missing.gguf", "missing.gguf"),
         ("scripted:missing.json", "missing.json"),
-        ("vllm:http://127.0.0.1:1", "'local' and 'scripted' policies only"),
+        ("vllm:http://127.0.0.1:1", "does not run such an engine; name local, .* or scripted:FILE"),
     ],
 )
 def test_names_that_bring_nothing_say_what_to_do(tmp_path: Path, name: str, says: str) -> None:

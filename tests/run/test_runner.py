@@ -155,9 +155,14 @@ class Watches:
     def __init__(self) -> None:
         self.plan: list[tuple[int, int]] = []
         self.done: list[str] = []
+        self.turns: list[str] = []
 
     def planned(self, members: int, done: int) -> None:
         self.plan.append((members, done))
+
+    def turn(self, trace: Trace) -> None:
+        assert not trace.sealed
+        self.turns.append(trace.id)
 
     def finished(self, trace: Trace) -> None:
         assert trace.sealed

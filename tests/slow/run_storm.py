@@ -94,6 +94,9 @@ class Told:
     def planned(self, members: int, done: int) -> None:
         tell(self.pipe, "planned", members, done)
 
+    def turn(self, trace: Trace) -> None:
+        pass
+
     def finished(self, trace: Trace) -> None:
         tell(self.pipe, "finished", trace.id, trace.ending)
 

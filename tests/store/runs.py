@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 from hypothesis import strategies as st
 
 from rollbook.store import RunWriter, StoreOptions
@@ -37,6 +38,8 @@ class Ledger:
             writer.begin(self.running[rollout])
         trace = self.running[rollout]
         if action == "turn":
+            if number % 2:  # what is known of a rollout only while it runs
+                trace.head = msgspec.structs.replace(trace.head, tools_rendered=len(trace.graph) < 4)
             add_turn(trace, number, tokens=4)
             writer.turn(trace)
         if action == "seal":

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rollbook.errors import StoreError
-from rollbook.store import RunWriter, StoreOptions
+from rollbook.store import RunReader, RunWriter, StoreOptions
 from rollbook.store.journal import KEPT_GENERATIONS
 from rollbook.trace import Mark
 from tests.store.made import add_turn, content, finish, new_trace
@@ -61,6 +62,24 @@ def test_a_slow_rollout_does_not_hold_old_generations(tmp_path: Path) -> None:
     with RunWriter.open(run) as writer:
         assert [content(found) for found in writer.recover()] == [content(slow)]
         assert writer.recovery.clean
+
+
+@pytest.mark.parametrize("further", [0, 1])
+def test_a_head_that_was_completed_while_it_ran_is_whole_again(tmp_path: Path, further: int) -> None:
+    run = tmp_path / "run"
+    writer = RunWriter.create(run, writer="w")
+    trace = new_trace("a", 1)
+    writer.begin(trace)
+    trace.head = msgspec.structs.replace(trace.head, tools_rendered=True)
+    writer.turn(trace)
+    for _ in range(further):
+        add_turn(trace, 1)
+        writer.turn(trace)
+    abandon(writer)
+    with RunWriter.open(run) as writer:
+        assert [found.head for found in writer.recover()] == [trace.head]
+        writer.seal_interrupted()
+    assert RunReader(run).get("a").head == trace.head
 
 
 def test_a_damaged_second_beginning_leaves_the_first(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any, cast
 
 import msgspec
@@ -50,7 +51,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
         ``must_judge`` (list of names), ``findings``. Unknown keys are refused."""
         unknown = sorted(set(mapping) - set(_KEYS))
         if unknown:
-            raise ConfigError(f"gate: unknown key {unknown[0]!a}; known: {', '.join(_KEYS)}")
+            raise ConfigError(f"gate: unknown key {unknown[0]!a}{_close(unknown[0], _KEYS)}; known: {', '.join(_KEYS)}")
         plain = dict(mapping)
         if isinstance(plain.get("limits"), Mapping):
             limits = cast("Mapping[str, Any]", plain["limits"])
@@ -64,7 +65,15 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
 def _refuse_unknown(where: str, names: Iterable[str]) -> None:
     unknown = sorted(set(names) - _NAMES)
     if unknown:
-        raise ConfigError(f"gate: {where} names {unknown[0]!a}, which is no check; checks: {', '.join(sorted(_NAMES))}")
+        raise ConfigError(
+            f"gate: {where} names {unknown[0]!a}, which is not a check{_close(unknown[0], _NAMES)}; the checks are: "
+            f"{', '.join(sorted(_NAMES))}"
+        )
+
+
+def _close(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name, known, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 DEFAULT_GATE = Gate()

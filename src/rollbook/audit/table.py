@@ -25,6 +25,7 @@ from rollbook.audit.prompts import PromptTokens
 from rollbook.audit.report import Unit
 from rollbook.audit.tools import ToolsUnrendered
 from rollbook.audit.versions import VersionSpan
+from rollbook.audit.votes import NoVote
 
 __all__ = ["CHECKS", "Row"]
 
@@ -251,6 +252,15 @@ CHECKS: tuple[Row, ...] = (
         "rollouts with the same sampled tokens as another one of their group",
         "give each member its own seed, and sample at temperature 1",
         reads_tokens=True,
+    ),
+    Row(
+        "no_vote",
+        NoVote,
+        Unit.SHARE,
+        "rollouts",
+        None,
+        "rollouts without a vote, which are not trained",
+        "look at how they ended and at the scorer",
     ),
     Row(
         "version_span",

@@ -11,8 +11,8 @@ __all__ = ["ToolsUnrendered"]
 class ToolsUnrendered:
     """Number of rollouts whose tools do not stand in the prompt's tokens.
 
-    Where the record has tokens it must know; without tokens (text-only engines) nobody does, and the rollout is
-    counted as unknown.
+    Where the record has a prompt's tokens it must know. Without tokens (text-only engines) nobody does, and the rollout
+    is counted as unknown; one that stopped before its first prompt had none to put them in, and is not counted.
     """
 
     def __init__(self, findings: Findings) -> None:
@@ -25,6 +25,8 @@ class ToolsUnrendered:
             return
         if head.tools_rendered is None and not head.tokens:
             self.unknown += 1
+            return
+        if head.tools_rendered is None and not len(trace.graph):
             return
         self.given += 1
         if not head.tools_rendered:

@@ -1,12 +1,15 @@
 """The command `rollbook`: finds the commands and turns errors into exit codes.
 
 Exit codes: 0 fine, 1 a check or gate failed, 2 it could not be done (one message on stderr says why and what to do),
-130 stopped by the user. Anything but a `UsageError` is a bug or damaged data and keeps its traceback.
+130 stopped by the user, 141 nobody read the output to its end. Anything but a `UsageError` is a bug or damaged data and
+keeps its traceback.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import Any, Protocol, cast
 
 import click
@@ -24,6 +27,10 @@ COMMANDS = {
     "envs": "rollbook.cli.envs",
 }
 """Each command's module, loaded when the command is used: it has a `command`."""
+
+
+READER_GONE = 141
+"""What shells have for a closed pipe."""
 
 
 class Failed(click.ClickException):
@@ -64,6 +71,10 @@ class Commands(click.Group):
             raise Failed(str(error)) from error
         except KeyboardInterrupt as error:
             raise Stopped("stopped") from error
+        except BrokenPipeError:
+            # whoever read (`| head`) has had enough: what is still buffered goes nowhere, and nothing is said
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(READER_GONE)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -14,6 +14,7 @@ from rollbook.audit import DEFAULT_GATE, Gate, Report, Status, audit
 from rollbook.cli.audit_view import show_audit
 from rollbook.cli.progress import FetchBar
 from rollbook.cli.screen import console, print_json, visible
+from rollbook.cli.unfinished import tell_unfinished
 from rollbook.errors import ConfigError, UsageError
 from rollbook.render import ChatRenderer
 from rollbook.run import load_renderer, open_run
@@ -50,6 +51,7 @@ def command(
     """Audit RUN from its record alone. Exit code 0: fine; 1: a limit broke; 2: it cannot be judged."""
     limits = read_gate(gate) if gate is not None else DEFAULT_GATE
     source = open_run(run)
+    tell_unfinished(source)
     renderer, why = (None, "--no-model was given") if no_model else _find_renderer(source, cache)
     found = audit(source, renderer=renderer, gate=limits)
     if why is not None:
@@ -72,9 +74,9 @@ def read_gate(path: Path) -> Gate:
         raise ConfigError(f"the gate {path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         kind = "JSON" if path.suffix == ".json" else "TOML"
-        raise ConfigError(f"the gate {path} is no {kind}: {error}") from error
+        raise ConfigError(f"the gate {path} is not valid {kind}: {error}") from error
     if not isinstance(plain, dict):
-        raise ConfigError(f"the gate {path} holds no table")
+        raise ConfigError(f"the gate {path} must hold a table at its top: [limits] and what to limit")
     return Gate.from_mapping(cast("dict[str, Any]", plain))
 
 

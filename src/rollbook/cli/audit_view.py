@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from rollbook.audit import Check, Report, Status, Unit
-from rollbook.cli.screen import MISSING, share, show_table, visible
+from rollbook.audit import Check, Report, Unit
+from rollbook.cli.screen import MISSING, counted, share, show_table, visible
 
 __all__ = ["show_audit"]
 
@@ -26,9 +26,22 @@ def show_audit(out: Console, report: Report) -> None:
          f"{check.n} {check.of}")
         for check in report.checks
     ]  # fmt: skip
-    show_table(out, f"Audit of {report.rollouts} rollouts", ("", "check", "value", "limit", "of"), rows, form="llrrl")
-    for check in (*report.broke, *report.not_judged):
+    show_table(
+        out,
+        f"Audit of {counted(report.rollouts, 'rollout')}",
+        ("", "check", "value", "limit", "of"),
+        rows,
+        form="llrrl",
+    )
+    for check in report.broke:
         _explain(out, check)
+    silent: dict[str, list[str]] = {}
+    for check in report.not_judged:
+        silent.setdefault(check.says, []).append(check.name)
+    for says, names in silent.items():
+        out.print(f"{', '.join(names)}: {visible(says)}")
+    if report["no_vote"].value == 1.0:
+        out.print("No rollout has a vote: there is nothing to train, and nothing to export.")
     out.print(f"The audit {_VERDICTS[report.exit_code]}.\n")
 
 
@@ -40,8 +53,6 @@ def _value(check: Check, value: float | None) -> str:
 
 def _explain(out: Console, check: Check) -> None:
     out.print(f"{check.name}: {visible(check.says)}")
-    if check.status is not Status.BROKE:
-        return
     for finding in check.findings[:FINDINGS]:
         place = "".join(
             f", {name} {index}"

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from rollbook.cli.screen import console, counts, print_json, show_table
+from rollbook.cli.unfinished import tell_unfinished
 from rollbook.export import FORMS, ExportReport, export
 from rollbook.run import open_run
 
@@ -31,8 +32,10 @@ def command(
     run: Path, form: str, out: Path, overwrite: bool, max_tokens: int | None, allow_unfit_logprobs: bool, as_json: bool
 ) -> None:
     """Write the samples of RUN to OUT, and an account of every sampled token beside it (OUT.report.json)."""
+    source = open_run(run)
+    tell_unfinished(source)
     done = export(
-        open_run(run),
+        source,
         form,
         out,
         overwrite=overwrite,
@@ -48,11 +51,19 @@ def command(
 def _rows(done: ExportReport) -> list[tuple[str, str]]:
     return [
         ("rollouts read", str(done.rollouts)),
-        ("samples written", str(done.samples)),
+        ("samples written", _written(done)),
         ("sampled tokens", f"{done.captured}: {done.trained} train, lost: {counts(done.lost)}"),
         ("rollouts without a sample", counts(done.without_samples)),
         ("rollouts refused", counts(done.refused)),
         ("turn rewards without a sample", str(done.unbound_turn_rewards)),
         ("samples with unfit logprobs", str(done.unfit_samples)),
-        ("annotations used", f"{done.snapshot.count} ({done.snapshot.hash})"),
+        ("annotations used", f"{done.snapshot.count}, hash {done.snapshot.hash}"),
     ]
+
+
+def _written(done: ExportReport) -> str:
+    return (
+        f"{done.samples}, {done.without_advantage} of them without an advantage"
+        if done.without_advantage
+        else str(done.samples)
+    )

@@ -7,6 +7,7 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from rollbook.cli.screen import counted
 from rollbook.models import Phase
 from rollbook.models import Progress as FetchProgress
 from rollbook.trace import EndingKind, Trace
@@ -33,7 +34,7 @@ class _Bar:
 
 
 class RunBar(_Bar):
-    """Shows the members of a run as they finish."""
+    """Shows what a run does: that the engine starts, that replies are awaited, turns, and members as they finish."""
 
     def __init__(self, out: Console) -> None:
         super().__init__(
@@ -45,37 +46,50 @@ class RunBar(_Bar):
             TextColumn("{task.description}"),
         )
         self._total = self._done = self._errors = 0
+        self._turns: dict[str, int] = {}
         self._rewards: list[float] = []
         self._began = self._said = time.monotonic()
         self._task = TaskID(0)
 
     def __enter__(self) -> RunBar:
+        if self.bar is not None:
+            self._task = self.bar.add_task("loading the model", total=None)
+            self.bar.start()
         return self
 
     def planned(self, members: int, done: int) -> None:
         self._total, self._done = members, done
         if self.bar is not None:
-            self._task = self.bar.add_task("", total=members, completed=done)
-            self.bar.start()
+            self.bar.update(self._task, total=members, completed=done, description=self._words(), refresh=True)
         else:
             before = f", {done} of {members} were finished before" if done else ""
-            self.out.print(f"{members - done} rollouts to run{before}")
+            self.out.print(f"{counted(members - done, 'rollout')} to run{before}")
+
+    def turn(self, trace: Trace) -> None:
+        first = not self._turns
+        self._turns[trace.id] = len(trace.policy_nodes)
+        self._tell(at_once=first)
 
     def finished(self, trace: Trace) -> None:
         self._done += 1
         if trace.reward is not None:
             self._rewards.append(trace.reward)
         self._errors += trace.ending is not None and trace.ending.kind is EndingKind.ERROR
+        self._tell(at_once=self._done == self._total)
+
+    def _tell(self, *, at_once: bool) -> None:
         if self.bar is not None:
             self.bar.update(self._task, completed=self._done, description=self._words())
-        elif self._done == self._total or time.monotonic() - self._said >= EVERY:
+        elif at_once or time.monotonic() - self._said >= EVERY:
             self._said = time.monotonic()
             took = self._said - self._began
             self.out.print(f"{self._done} of {self._total} rollouts, {took:.0f} s, {self._words()}")
 
     def _words(self) -> str:
+        if not self._turns and not self._errors and not self._rewards:
+            return "waiting for the first replies"
         mean = f"{sum(self._rewards) / len(self._rewards):.2f}" if self._rewards else "-"
-        return f"mean reward {mean}, {self._errors} errors"
+        return f"{counted(sum(self._turns.values()), 'turn')}, mean reward {mean}, {counted(self._errors, 'error')}"
 
 
 class FetchBar(_Bar):

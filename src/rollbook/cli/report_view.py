@@ -15,6 +15,12 @@ from rollbook.trace import Fate
 __all__ = ["show_endings", "show_groups", "show_report", "show_time", "show_totals"]
 
 
+ENGINE = "engine_"
+"""Begins the names of parts that lie within the engine's time."""
+IN_LINE = 4
+"""Members of a group in one line."""
+
+
 def show_report(out: Console, report: RunReport) -> None:
     """Everything but the audit."""
     show_endings(out, report)
@@ -39,21 +45,27 @@ def show_groups(out: Console, report: RunReport) -> None:
             row.task,
             f"{number(row.used)}/{number(row.scheduled)}",
             number(row.mean, 3),
-            " ".join(number(member.reward, 2) for member in _last(row)),
-            " ".join(MISSING if member.advantage is None else f"{member.advantage:+.2f}" for member in _last(row)),
+            _in_lines([number(member.reward, 2) for member in _last(row)]),
+            _in_lines([MISSING if member.advantage is None else f"{member.advantage:+.2f}" for member in _last(row)]),
             _retried(row.members),
         )
         for row in report.groups
     ]
     heads = ("group", "task", "used", "mean", "rewards", "advantages", "retried")
-    show_table(out, "Rewards by group", heads, rows, form="llrr")
-    if any(member.reward is None for row in report.groups for member in row.members):
+    if all(row[-1] == MISSING for row in rows):
+        heads, rows = heads[:-1], [row[:-1] for row in rows]
+    show_table(out, "Rewards by group", heads, rows, form="llrrkkl")
+    if any(member.reward is None for row in report.groups for member in _last(row)):
         out.print(f"{MISSING}: no reward, which is not 0; such a rollout does not vote.\n")
 
 
 def show_time(out: Console, report: RunReport) -> None:
     """Where the rollouts' wall time went."""
-    rows = [(_part(row), number(row.seconds, 2), share(row.share)) for row in report.time]
+    inside = [row for row in report.time if row.part.startswith(ENGINE)]
+    whole = [row for row in report.time if row not in inside]
+    engine = next((place for place, row in enumerate(whole, 1) if row.part == "engine"), len(whole))
+    ordered = [*whole[:engine], *inside, *whole[engine:]]
+    rows = [(_part(row), number(row.seconds, 2), share(row.share)) for row in ordered]
     show_table(out, "Time split, all rollouts added up", ("part", "seconds", "share"), rows, form="lrr")
 
 
@@ -61,11 +73,12 @@ def show_totals(out: Console, report: RunReport) -> None:
     """Tokens, tool calls and speed."""
     tokens = report.tokens
     rows = [
-        ("rollouts, turns", f"{report.rollouts}, {report.turns}"),
+        ("rollouts", str(report.rollouts)),
+        ("turns", str(report.turns)),
         ("prompt tokens", f"{number(tokens.prompt)} ({number(tokens.cached)} from the engine's cache)"),
         ("sampled tokens", f"{tokens.sampled}: {tokens.trained} to train, lost: {counts(tokens.lost)}"),
         ("tool calls by parse status", counts(report.tool_calls)),
-        ("wall", f"{number(report.wall, 1)} s"),
+        ("wall of the run, pauses apart", f"{number(report.wall, 1)} s"),
         ("sampled tokens per second", number(report.tokens_per_second, 1)),
     ]
     show_table(out, "Totals", ("", ""), rows)
@@ -77,7 +90,16 @@ def _short(group: str) -> str:
 
 
 def _part(row: TimeRow) -> str:
-    return f"  of which {row.part.removeprefix('engine_')}" if row.part.startswith("engine_") else row.part
+    if row.part.startswith(ENGINE):
+        return f"  of which {row.part.removeprefix(ENGINE)}"
+    return "wall of all rollouts" if row.part == "wall" else row.part
+
+
+def _in_lines(cells: list[str]) -> str:
+    """Cells of one width, so many in a line that a member stands at the same place in each column."""
+    width = max(map(len, cells), default=0)
+    padded = [cell.rjust(width) for cell in cells]
+    return "\n".join(" ".join(padded[start : start + IN_LINE]) for start in range(0, len(padded), IN_LINE))
 
 
 def _last(row: GroupRow) -> list[MemberRow]:

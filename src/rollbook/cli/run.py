@@ -19,7 +19,7 @@ from rollbook.cli.app import Failed, Stopped
 from rollbook.cli.audit_view import show_audit
 from rollbook.cli.progress import FetchBar, RunBar
 from rollbook.cli.report_view import show_report
-from rollbook.cli.screen import console, print_json, visible
+from rollbook.cli.screen import console, counted, print_json, visible
 from rollbook.errors import ConfigError, StoreError, UsageError
 from rollbook.render import ChatRenderer
 from rollbook.rollout import Limits, LoadedPolicy
@@ -155,7 +155,10 @@ def _run(
     if not outcome.recovery.clean:
         err.print(f"The last process left damage behind; what could be mended was:\n{visible(str(outcome.recovery))}")
     if outcome.interrupted:
-        err.print(f"{len(outcome.interrupted)} rollouts were in flight when it died; they ended as error/interrupted.")
+        err.print(
+            f"{counted(len(outcome.interrupted), 'rollout')} still ran when the earlier process died; each is kept as "
+            "error/interrupted, and was run again."
+        )
     return outcome
 
 
@@ -232,13 +235,21 @@ def _again(ctx: click.Context, folder: Path) -> str:
     return shlex.join([*words, "--out", str(folder), "--resume"])
 
 
+def _can_export(judged: Report) -> bool:
+    """False where an export would refuse: nobody has a vote, or the logprobs are not of what was sampled."""
+    unfit = any(judged[name].value for name in ("logprob_kind", "logprobs_absent"))
+    return judged["no_vote"].value not in (None, 1.0) and not unfit
+
+
 def _next_steps(ctx: click.Context, folder: Path, judged: Report) -> None:
     program, quoted = ctx.find_root().command_path, shlex.quote(str(folder))
     steps = [
         (f"{program} show {quoted}", "one line per rollout; add a part of an id to read one"),
         (f"{program} audit {quoted}", "the audit again; --gate FILE sets limits"),
-        (f"{program} export {quoted} --to jsonl {shlex.quote(f'{folder}.jsonl')}", "samples for a trainer"),
     ]
+    if _can_export(judged):
+        target = shlex.quote(f"{folder}.jsonl")
+        steps.append((f"{program} export {quoted} --to jsonl {target}", "samples for a trainer"))
     click.echo("Next:")
     for line, why in steps:
         click.echo(f"  {visible(line)}\n      {why}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from rich.text import Text
 __all__ = [
     "MISSING",
     "console",
+    "counted",
     "counts",
     "fold",
     "forgive_streams",
@@ -35,6 +37,8 @@ __all__ = [
 
 WIDTH = 100
 """The most columns that tables take."""
+LEAST = 40
+"""The fewest; narrower screens wrap."""
 MISSING = "-"
 """How absent values are shown: absent is not zero."""
 
@@ -49,10 +53,16 @@ def forgive_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # the command line ends as for any other output (`rollbook.cli.app`)
+
+
 def console(*, stderr: bool = False) -> Console:
     """A console that takes text as it is."""
-    made = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
-    made.width = min(WIDTH, made.width) if made.is_terminal else WIDTH
+    made = _Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+    told = made.is_terminal or os.environ.get("COLUMNS", "").isdigit()
+    made.width = max(LEAST, min(WIDTH, made.width)) if told else WIDTH
     return made
 
 
@@ -93,6 +103,11 @@ def share(value: float | None) -> str:
     return MISSING if value is None else f"{100 * value:.1f} %"
 
 
+def counted(number: int, thing: str) -> str:
+    """``1 rollout``, ``2 rollouts``."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def counts(things: Mapping[Any, int], nothing: str = "none") -> str:
     """How many of each, in their order; `nothing` where there are none."""
     return ", ".join(f"{count} {thing}" for thing, count in things.items()) or nothing
@@ -107,16 +122,34 @@ def show_table(
     )
     for place, head in enumerate(heads):
         letter = form[place : place + 1]
-        justify = "right" if letter == "r" else "left"
-        table.add_column(head, justify=justify, overflow="fold", no_wrap=letter == "k")
+        longest = max((len(line) for row in rows for line in row[place].split("\n")), default=0)
+        table.add_column(
+            head,
+            justify="right" if letter == "r" else "left",
+            overflow="fold",
+            no_wrap=letter == "k",
+            min_width=max(min(longest, 12), *map(len, head.split(" "))),
+        )
     for row in rows:
         table.add_row(*(Text(visible(cell)) for cell in row))
-    out.print(table)
+    _print_trimmed(out, table)
+
+
+def _print_trimmed(out: Console, table: Table) -> None:
+    """A table without the spaces behind its lines, which a file or a pipe would keep."""
+    if out.is_terminal:
+        out.print(table)
+        return
+    with out.capture() as captured:
+        out.print(table)
+    for line in captured.get().splitlines():
+        out.print(Text(line.rstrip()), soft_wrap=True)
 
 
 def print_json(document: Any) -> None:
     """One JSON document on stdout; a number that JSON lacks is written as text."""
     sys.stdout.write(f"{json.dumps(_finite(document), indent=1, allow_nan=False)}\n")
+    sys.stdout.flush()
 
 
 def _finite(value: Any) -> Any:

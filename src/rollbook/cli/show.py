@@ -8,8 +8,9 @@ from typing import Any
 import click
 import msgspec
 
-from rollbook.cli.screen import MISSING, console, counts, number, print_json, show_table, visible
+from rollbook.cli.screen import MISSING, console, counted, counts, number, print_json, show_table, visible
 from rollbook.cli.trace_view import show_trace, trace_document
+from rollbook.cli.unfinished import tell_unfinished
 from rollbook.errors import UsageError
 from rollbook.run import open_run
 from rollbook.store import RunReader
@@ -23,6 +24,8 @@ Examples:
   rollbook show runs/demo 0003-2          one trace, by a part of its id
   rollbook show runs/demo 0003-2 --full   without folding long texts
 """
+NARROW = 100
+"""Columns below which the table leaves out what can be seen elsewhere."""
 LISTED = 8
 """Ids named where a part of an id fits several."""
 
@@ -35,6 +38,7 @@ LISTED = 8
 def command(run: Path, trace: str | None, full: bool, as_json: bool) -> None:
     """Show the rollouts of RUN, or the one whose id TRACE is or is a part of."""
     source = open_run(run)
+    tell_unfinished(source)
     if trace is None:
         _show_run(source, as_json=as_json)
     else:
@@ -44,9 +48,12 @@ def command(run: Path, trace: str | None, full: bool, as_json: bool) -> None:
 
 
 def find_rollout(source: RunReader, part: str) -> str:
-    """The rollout with this id, else the only one whose id holds it; raises `UsageError`."""
-    ids = source.rollouts()
-    found = [part] if part in ids else [each for each in ids if part in each]
+    """The rollout with this id, else the only one that is listed so, else the only one whose id holds it; raises
+    `UsageError`."""
+    rows = list(source.summaries())
+    ids = [row.rollout for row in rows]
+    listed = [row.rollout for row in rows if _listed(row) == part]
+    found = [part] if part in ids else listed or [each for each in ids if part in each]
     if len(found) == 1:
         return found[0]
     if not found:
@@ -74,18 +81,26 @@ def _show_run(source: RunReader, *, as_json: bool) -> None:
         return
     lines = [_line(row, fate.fate if (fate := fates.get(row.rollout)) else "undecided") for row in summaries]
     heads = ("rollout", "ending", "reward", "fate", "turns", "tokens", "tool calls", "wall s")
+    out = console()
+    if out.width < NARROW:  # the kind follows from the reason, and the wall time is in each trace
+        heads, lines = heads[:-1], [(line[0], line[1].rpartition("/")[2], *line[2:-1]) for line in lines]
     show_table(
-        console(),
-        f"{source.folder}: {len(lines)} rollouts (ids are group-member.attempt; tokens are sampled/all)",
+        out,
+        f"{source.folder}: {counted(len(lines), 'rollout')} (ids are group-member.attempt; tokens are sampled/all)",
         heads,
         lines,
         form="lkrkrrlr",
     )
 
 
+def _listed(row: Summary) -> str:
+    """How the table calls a rollout: its id without the run's."""
+    return row.rollout.removeprefix(f"{row.run}-") if row.run else row.rollout
+
+
 def _line(row: Summary, fate: str) -> tuple[str, ...]:
     return (
-        row.rollout.removeprefix(f"{row.run}-") if row.run else row.rollout,
+        _listed(row),
         f"{row.kind}/{row.reason}" if row.kind else MISSING,
         number(row.reward, 2),
         fate,

@@ -6,15 +6,18 @@ is shown as missing; long texts are folded where they are longest, and say so.
 
 from __future__ import annotations
 
+import itertools
 import json
+import textwrap
+from collections import Counter
 from typing import Any
 
 import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from rollbook.cli.screen import MISSING, fold, number, visible
-from rollbook.trace import Branch, Call, Disposition, Message, Node, ParseStatus, ToolCall, Trace, facts
+from rollbook.cli.screen import MISSING, counted, counts, fold, number, visible
+from rollbook.trace import Branch, Call, Disposition, Message, Node, Origin, ParseStatus, ToolCall, Trace, facts
 
 __all__ = ["show_trace", "trace_document"]
 
@@ -75,6 +78,14 @@ class _Page:
         for each in visible(text).split("\n"):
             self.out.print(Text(" " * indent + each, style=style), soft_wrap=True)
 
+    def wrapped(self, text: str, style: str = "", indent: int = 0) -> None:
+        """One long line of our own words, broken where the screen ends."""
+        room = max(self.out.width - indent - 2, 20)
+        for place, each in enumerate(
+            textwrap.wrap(visible(text), room, break_long_words=False, break_on_hyphens=False)
+        ):
+            self.line(each, style, indent + (2 if place else 0))
+
     def text(self, text: str, indent: int = 4) -> None:
         """Text of a message, folded where it is long."""
         if text:
@@ -101,13 +112,17 @@ class _Page:
         self.line(f"reward {number(trace.reward)}{parts}{scoring}", indent=2)
         decided = f"{fate.fate} by '{fate.rule}'" if fate else "undecided"
         self.line(f"disposition {decided}, advantage {number(advantage.advantage if advantage else None)}", indent=2)
-        held = f"{len(trace.graph.tokens)} held, {trace.graph.sampled_count} sampled" if head.tokens else "absent"
-        self.line(f"tokens {held}, {len(trace.policy_nodes)} turns, {len(trace.calls)} calls to the engine", indent=2)
+        tokens = f"{trace.graph.sampled_count}/{len(trace.graph.tokens)} (sampled/all)" if head.tokens else "absent"
+        turns, calls = counted(len(trace.policy_nodes), "turn"), counted(len(trace.calls), "call")
+        self.line(f"tokens {tokens}, {turns}, {calls} to the engine", indent=2)
         if tail.metrics:
             self.line("metrics " + ", ".join(f"{name} {value:g}" for name, value in tail.metrics.items()), indent=2)
         if tail.times:
             times = msgspec.structs.asdict(tail.times)
-            self.line("seconds " + ", ".join(f"{name} {number(value)}" for name, value in times.items()), indent=2)
+            shown = ", ".join(
+                f"{name} {value:.3f}" for name, value in times.items() if value and f"{value:.3f}" != "0.000"
+            )
+            self.wrapped(f"seconds {shown or 'none to speak of'}", indent=2)
 
     def branch(self, branch: Branch, shown: set[int]) -> None:
         """The messages of one branch that no earlier branch showed."""
@@ -115,9 +130,29 @@ class _Page:
         new = [node for node in nodes if node not in shown]
         since = f", the first {len(nodes) - len(new)} as above" if len(new) < len(nodes) else ""
         self.line("")
-        self.line(f"branch {branch.index}: {len(nodes)} messages{since}", "bold")
-        for index in new:
-            self.node(self.trace.graph[index])
+        self.line(f"branch {branch.index}: {counted(len(nodes), 'message')}{since}", "bold")
+        for synthetic, run in itertools.groupby(
+            (self.trace.graph[index] for index in new), lambda node: node.origin is Origin.SYNTHETIC
+        ):
+            if synthetic and not self.full:
+                self.added(list(run))
+                continue
+            for node in run:
+                self.node(node)
+
+    def added(self, nodes: list[Node]) -> None:
+        """Messages that the template or the tool prompt put there: one alone as it is, several as one line."""
+        if len(nodes) == 1:
+            self.node(nodes[0])
+            return
+        roles = counts(Counter(str(node.message.role) for node in nodes))
+        tokens = sum(len(node.token_ids) for node in nodes)
+        self.line(
+            f"[{nodes[0].index}..{nodes[-1].index}] {len(nodes)} messages that the prompt adds ({roles}), {tokens} "
+            "tokens; --full shows them",
+            "cyan",
+            2,
+        )
 
     def node(self, node: Node) -> None:
         """One message: who says it, its tokens, its text, its calls."""
@@ -137,13 +172,14 @@ class _Page:
         for call in message.tool_calls:
             self.tool_call(call)
         for index in dict.fromkeys(int(call) for call, _ in node.segments.tolist()):
-            self.line(f"call {index}: {_engine_call(self.trace.calls[index])}", "dim", 4)
+            self.wrapped(f"call {index}: {_engine_call(self.trace.calls[index])}", "dim", 4)
 
     def tool_call(self, call: ToolCall) -> None:
         """One attempted call, with its status and what was sampled."""
         error = f": {call.error}" if call.error else ""
-        arguments = MISSING if call.arguments is None else json.dumps(call.arguments, ensure_ascii=False)
-        self.line(f"tool call {call.id} {call.name or MISSING} {fold(arguments, FOLD, full=self.full)}", indent=4)
+        given = "no arguments" if call.arguments is None else json.dumps(call.arguments, ensure_ascii=False)
+        name = call.name or "without a name"
+        self.line(f"tool call {call.id}: {name} {fold(given, FOLD, full=self.full)}", indent=4)
         self.line(f"{call.status}{error}", "green" if call.status is ParseStatus.OK else "red", 6)
         if call.raw:
             self.line(f"as sampled: {fold(call.raw.strip(), FOLD, full=self.full)}", "dim", 6)
@@ -152,7 +188,7 @@ class _Page:
         """What stands beside the messages: calls that gave none, edges, errors."""
         gave_none = [(index, call) for index, call in enumerate(self.trace.calls) if call.node is None]
         for index, call in gave_none:
-            self.line(f"call {index} gave no message: {_engine_call(call)}", "red")
+            self.wrapped(f"call {index} gave no message: {_engine_call(call)}", "red")
         for edge in self.trace.edges:
             ends = " -> ".join(f"{ref.rollout or ''}[{ref.node}]" for ref in (edge.source, edge.target))
             self.line(f"edge {edge.label}: {ends} {edge.detail}".rstrip())
@@ -165,15 +201,30 @@ def _answers(message: Message) -> str:
     if message.call_id is None:
         return ""
     fault = f", failed by {message.fault}" if message.fault else ""
-    return f"answers {message.call_id} {message.name or ''}{fault}, "
+    name = f" {message.name}" if message.name else ""
+    return f"answers {message.call_id}{name}{fault}, "
 
 
 def _engine_call(call: Call) -> str:
-    engine = f" ({call.engine_finish})" if call.engine_finish else ""
-    return (
-        f"{call.finish}{engine}, {number(call.prompt_tokens)} prompt tokens ({number(call.cached_tokens)} cached), "
-        f"{number(call.completion_tokens)} sampled, logprobs {call.logprob_kind or MISSING}, temperature "
-        f"{call.sampling.temperature:g}, seed {number(call.sampling.seed)}, {call.wall:.3f} s (queue "
-        f"{number(call.queue)}, prefill {number(call.prefill)}, decode {number(call.decode)})"
-        f"{f', {call.tries} tries' if call.tries > 1 else ''}{f': {call.error}' if call.error else ''}"
-    )
+    """What is known of a request; what the engine did not report is left out."""
+    finish = f"{call.finish}"
+    if call.engine_finish and call.engine_finish != finish:
+        finish += f", which the engine calls {call.engine_finish}"
+    cached = f", {call.cached_tokens} of them cached" if call.cached_tokens is not None else ""
+    prompt = [f"{call.prompt_tokens} prompt tokens{cached}"] if call.prompt_tokens is not None else []
+    sampled = [f"{call.completion_tokens} sampled"] if call.completion_tokens is not None else []
+    seed = [f"seed {call.sampling.seed}"] if call.sampling.seed is not None else []
+    parts = {"queue": call.queue, "prefill": call.prefill, "decode": call.decode}
+    times = [f"{name} {value:.3f} s" for name, value in parts.items() if value is not None]
+    words = [
+        finish,
+        *prompt,
+        *sampled,
+        f"logprobs {call.logprob_kind or 'absent'}",
+        f"temperature {call.sampling.temperature:g}",
+        *seed,
+        f"{call.wall:.3f} s",
+        *times,
+        *([f"{call.tries} tries"] if call.tries > 1 else []),
+    ]
+    return ", ".join(words) + (f": {call.error}" if call.error else "")

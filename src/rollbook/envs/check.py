@@ -1,8 +1,8 @@
 """`check_env`: proves what the rest of Rollbook takes for granted about an environment.
 
 The checks, in this order: tasks are given, the same seed gives the same, more begin with the fewer, ids are unique, a
-task survives JSON; tools have valid schemas and names of their own; `setup` gives a first observation, `score` bears a
-rollout that never got to reply, `cleanup` runs. Nothing is sampled.
+task survives JSON; methods are async or not as they must be; tools have valid schemas and names of their own; `setup`
+gives a first observation, `score` bears a rollout that never got to reply, `cleanup` runs. Nothing is sampled.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import jsonschema
 import msgspec
 
 from rollbook.envs.foreign import ForeignError, call_foreign
+from rollbook.envs.hooks import wrong_hooks
 from rollbook.envs.protocol import Environment
 from rollbook.envs.toolset import ToolSet
 from rollbook.errors import RollbookError, boundary
@@ -39,6 +40,8 @@ class EnvCheck(StrEnum):
     """The same seed gives the same tasks."""
     PREFIX = "prefix"
     """More tasks begin with the fewer."""
+    METHODS = "methods"
+    """What must be async is, and `tasks` is not."""
     TOOLS = "tools"
     """Tools can be offered."""
     SETUP = "setup"
@@ -60,6 +63,7 @@ async def check_env(make: Callable[[], Environment], count: int = 8, seed: int =
     """Check the environment that `make` makes (a class will do) on `count` tasks. No findings: it conforms."""
     checker = _Checker(make)
     tasks = checker.tasks(count, seed)
+    checker.methods()
     checker.tools()
     if tasks:
         await checker.life(tasks[0])
@@ -105,6 +109,11 @@ class _Checker:
         for task in tasks:
             if msgspec.json.decode(msgspec.json.encode(task), type=Task) != task:
                 self.found(EnvCheck.TASKS, f"task {task.id} does not survive JSON; use lists, dicts, text and numbers")
+
+    def methods(self) -> None:
+        with self.guard(EnvCheck.METHODS):
+            for problem in wrong_hooks(type(self.make())):
+                self.found(EnvCheck.METHODS, problem)
 
     def tools(self) -> None:
         with self.guard(EnvCheck.TOOLS):

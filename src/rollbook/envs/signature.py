@@ -37,18 +37,17 @@ def takes_self(function: Callable[..., Any]) -> bool:
 
 def arguments_of(function: Callable[..., Any], name: str) -> type[msgspec.Struct]:
     """A struct with one field a parameter; values are converted into it strictly. Raises `UsageError`."""
+    where = f"tool {name!r} ({_place(function)})"
     if not inspect.iscoroutinefunction(function):
-        raise UsageError(f"tool {name!r} must be an async function: write 'async def {name}(...)'")
+        raise UsageError(f"{where} must be an async function: write 'async def {name}(...)'")
     types = _types(function, name)
     texts = _parameter_texts(function)
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     for parameter in _parameters(function):
         if parameter.kind in _REFUSED:
-            raise UsageError(f"tool {name!r}: the parameter {parameter} has no name that the model could use")
+            raise UsageError(f"{where}: the parameter {parameter} has no name that the model could use")
         if parameter.name not in types:
-            raise UsageError(
-                f"tool {name!r}: the parameter {parameter.name!r} has no type; write '{parameter.name}: str'"
-            )
+            raise UsageError(f"{where}: the parameter {parameter.name!r} has no type; write '{parameter.name}: str'")
         kind: Any = types[parameter.name]
         if parameter.name in texts:
             kind = Annotated[kind, msgspec.Meta(description=texts[parameter.name])]
@@ -57,7 +56,13 @@ def arguments_of(function: Callable[..., Any], name: str) -> type[msgspec.Struct
     try:
         return msgspec.defstruct(name, fields, forbid_unknown_fields=True, kw_only=True, frozen=True)
     except TypeError as error:
-        raise UsageError(f"tool {name!r}: {error}") from error
+        raise UsageError(f"{where}: {error}") from error
+
+
+def _place(function: Callable[..., Any]) -> str:
+    """Its class and name, and where it is written."""
+    code = inspect.unwrap(function).__code__
+    return f"{function.__qualname__}, {code.co_filename}:{code.co_firstlineno}"
 
 
 def parameters_schema(arguments: type[msgspec.Struct], name: str) -> dict[str, Any]:
@@ -85,7 +90,9 @@ def _types(function: Callable[..., Any], name: str) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function, include_extras=True)
     except NameError as error:
-        raise UsageError(f"tool {name!r}: {error}; types of parameters must be importable from its module") from error
+        raise UsageError(
+            f"tool {name!r} ({_place(function)}): {error}; types of parameters must be importable from its module"
+        ) from error
 
 
 def _paragraphs(function: Callable[..., Any]) -> tuple[str, str]:

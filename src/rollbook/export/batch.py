@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rollbook.errors import UsageError
 from rollbook.export.fields import check_sample
-from rollbook.export.files import replacing
+from rollbook.export.files import refuse_taken, replacing
 from rollbook.export.forms import Form, Writer, find_form, open_writer
 from rollbook.export.report import ExportReport, snapshot
 from rollbook.trace.annotation import Annotation, fold
@@ -25,7 +25,7 @@ from rollbook.trace.ending import Disposition, EndingRules
 from rollbook.trace.facts import advantages as recorded_advantages
 from rollbook.trace.facts import dispositions as recorded_dispositions
 from rollbook.trace.protocols import TraceSource
-from rollbook.trace.sample import Sample, SampleSet, TokenLedger, samples
+from rollbook.trace.sample import LossReason, Sample, SampleSet, TokenLedger, samples
 from rollbook.trace.trace import Trace
 
 __all__ = ["export"]
@@ -66,7 +66,9 @@ def export(
         max_tokens=max_tokens,
         allow_unfit=allow_unfit_logprobs,
     )
-    with replacing(_beside(path), overwrite=overwrite) as account, replacing(path, overwrite=overwrite) as file:
+    account_path = _beside(path)
+    refuse_taken(path, overwrite=overwrite)  # the file that was named is told of before the one beside it
+    with replacing(account_path, overwrite=overwrite) as account, replacing(path, overwrite=overwrite) as file:
         writer = open_writer(chosen, file)
         try:
             job.run(source, writer)
@@ -94,6 +96,7 @@ class _Job:
     allow_unfit: bool
     rollouts: int = 0
     written: int = 0
+    without_advantage: int = 0
     unfit: int = 0
     unbound: int = 0
     ledger: TokenLedger = field(default_factory=TokenLedger)
@@ -138,11 +141,13 @@ class _Job:
             self.unfit += 1
         writer.write(sample)
         self.written += 1
+        self.without_advantage += sample.advantage is None
 
     def why_empty(self) -> str:
         """Why nothing was written."""
         reasons = [f"{count} {reason}" for reason, count in (self.without + self.refused).items()]
-        return ", ".join(reasons) or "there are no traces"
+        why = ", ".join(reasons) or "there are no traces"
+        return why + "".join(f". {remedy}" for reason, remedy in _REMEDIES.items() if reason in why)
 
     def report(self, form: Form, path: Path, facts: Sequence[Annotation]) -> ExportReport:
         """The account."""
@@ -151,6 +156,7 @@ class _Job:
             out=str(path),
             rollouts=self.rollouts,
             samples=self.written,
+            without_advantage=self.without_advantage,
             captured=self.ledger.captured,
             trained=self.ledger.trained,
             lost={str(reason): count for reason, count in sorted(self.ledger.lost.items())},
@@ -163,6 +169,13 @@ class _Job:
             max_tokens=self.max_tokens,
             snapshot=snapshot(facts),
         )
+
+
+_REMEDIES = {
+    LossReason.NO_VOTE: "Only rollouts that vote are trained: those that have a reward and were not dropped. `rollbook "
+    "show RUN` lists how each ended, and `rollbook show RUN ID` tells why one has no reward",
+    LossReason.OVER_LENGTH: "Raise the limit of tokens (--max-tokens), or leave it out",
+}
 
 
 def _why_none(built: SampleSet) -> str:

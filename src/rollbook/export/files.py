@@ -18,7 +18,15 @@ from typing import BinaryIO
 
 from rollbook.errors import StoreError, UsageError
 
-__all__ = ["replacing"]
+__all__ = ["refuse_taken", "replacing"]
+
+
+def refuse_taken(path: Path, *, overwrite: bool) -> None:
+    """Raise now what `replacing` would raise of a place that cannot be written."""
+    with _failures(path):
+        path = Path(os.path.realpath(path))
+        _refuse_place(path)
+        _refuse_existing(path, overwrite)
 
 
 @contextmanager
@@ -54,7 +62,7 @@ def _refuse_existing(path: Path, overwrite: bool) -> None:
     if path.exists() and not path.is_file():
         raise UsageError(f"{path} is no plain file; name one")
     if path.exists() and not overwrite:
-        raise UsageError(f"{path} exists; choose another name, or ask to overwrite it")
+        raise UsageError(f"{path} exists; choose another name, or have it replaced (--overwrite)")
 
 
 def _umask() -> int:

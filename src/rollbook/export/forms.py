@@ -81,5 +81,8 @@ def open_writer(form: Form, file: BinaryIO) -> Writer:
     except ModuleNotFoundError as error:
         if form.needs is None or error.name is None or error.name.partition(".")[0] != form.needs:
             raise
-        raise UsageError(f"the form '{form.name}' needs {form.needs}: pip install 'rollbook[{form.extra}]'") from error
+        raise UsageError(
+            f"the form '{form.name}' needs {form.needs}, which is not installed: run pip install '.[{form.extra}]' in "
+            "Rollbook's checkout"
+        ) from error
     return cast("_FormModule", module).open_writer(file)

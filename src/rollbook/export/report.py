@@ -39,6 +39,8 @@ class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
     """Traces read."""
     samples: int
     """Rows written."""
+    without_advantage: int
+    """Of these, with no advantage: none was computed for their group, or none was given."""
     captured: int
     """Sampled tokens that the traces hold."""
     trained: int

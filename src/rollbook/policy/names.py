@@ -5,6 +5,7 @@ local | local:MODEL | local:PATH.gguf | vllm:URL | sglang:URL | llamacpp:URL | t
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,7 +17,8 @@ from rollbook.errors import UsageError
 __all__ = ["EngineKind", "LocalName", "PolicyName", "RemoteName", "ScriptedName", "TextName", "parse_policy_name"]
 
 DEFAULT_MODEL = "smollm2-135m"
-GRAMMAR = "local, local:MODEL, local:PATH.gguf, vllm:URL, sglang:URL, llamacpp:URL, text:URL#MODEL or scripted:FILE"
+RUNS = "local, local:MODEL, local:PATH.gguf or scripted:FILE"
+"""The part of the grammar that this version runs: what an error offers."""
 
 
 class EngineKind(StrEnum):
@@ -72,12 +74,12 @@ PolicyName = LocalName | RemoteName | TextName | ScriptedName
 
 
 def parse_policy_name(text: str) -> PolicyName:
-    """Read a policy's name. Raises `UsageError` that shows the grammar; ``str()`` of the result is the full name."""
+    """Read a policy's name. Raises `UsageError` that shows what runs; ``str()`` of the result is the full name."""
     head, colon, rest = text.partition(":")
     if text == "local":
         return LocalName(DEFAULT_MODEL)
     if not colon or not rest:
-        raise UsageError(f"{text!r} is not a policy: name it {GRAMMAR}")
+        raise UsageError(f"{text!r} is not a policy{_hint(head)}: name it {RUNS}")
     if head == "local":
         return LocalName(rest)
     if head == "scripted":
@@ -89,7 +91,12 @@ def parse_policy_name(text: str) -> PolicyName:
         return TextName(_url(text, url), model)
     if engine := _ENGINES.get(head):
         return RemoteName(engine, _url(text, rest))
-    raise UsageError(f"{text!r}: unknown kind of policy {head!r}: name it {GRAMMAR}")
+    raise UsageError(f"{text!r}: unknown kind of policy {head!r}{_hint(head)}: name it {RUNS}")
+
+
+def _hint(kind: str) -> str:
+    close = get_close_matches(kind, ("local", "scripted"), n=1)
+    return f" (did you mean {close[0]!r}?)" if close and close[0] != kind else ""
 
 
 def _url(text: str, url: str) -> str:

@@ -6,6 +6,7 @@ from rollbook.run.policies import load_policy, load_renderer
 from rollbook.run.report import RunReport, report
 from rollbook.run.resume import check_folder
 from rollbook.run.runner import CONCURRENCY, Progress, RunOutcome, run
+from rollbook.run.standing import Standing, standing
 
 __all__ = [
     "CONCURRENCY",
@@ -13,6 +14,7 @@ __all__ = [
     "RunConfig",
     "RunOutcome",
     "RunReport",
+    "Standing",
     "check_folder",
     "differences",
     "load_policy",
@@ -20,4 +22,5 @@ __all__ = [
     "open_run",
     "report",
     "run",
+    "standing",
 ]

@@ -14,7 +14,7 @@ from typing import Protocol, cast
 from rollbook.errors import ModelError, UsageError
 from rollbook.models import ModelFiles, ProgressCallback, default_cache, load_folder, load_model
 from rollbook.policy import LocalName, Policy, PolicyName, ScriptedName, load_script, parse_policy_name
-from rollbook.policy.names import DEFAULT_MODEL
+from rollbook.policy.names import DEFAULT_MODEL, RUNS
 from rollbook.render import HERMES_EXAMPLES, ChatRenderer, RendererConfig
 from rollbook.rollout import LoadedPolicy
 
@@ -64,7 +64,7 @@ def _files(name: PolicyName, cache: Path, progress: ProgressCallback | None) -> 
         case ScriptedName():
             return load_model(DEFAULT_MODEL, cache, progress)
         case _:
-            raise UsageError(f"policy '{name}': this version runs 'local' and 'scripted' policies only")
+            raise UsageError(f"policy '{name}': this version does not run such an engine; name {RUNS}")
 
 
 class _Embedded(Protocol):
@@ -80,6 +80,7 @@ def _embedded(name: PolicyName, files: ModelFiles) -> Policy:
         if error.name not in _EXTRA:
             raise
         raise UsageError(
-            f"policy '{name}' needs the embedded engine ({error.name} is missing): pip install 'rollbook[local]'"
+            f"policy '{name}' needs the embedded engine ({error.name} is missing): run pip install '.[local]' in "
+            "Rollbook's checkout"
         ) from error
     return cast("_Embedded", module).open_embedded(str(name), files)

@@ -60,6 +60,8 @@ def check_folder(config: RunConfig, folder: Path, *, resume: bool, allow_changed
 
 
 def _check_folder(config: RunConfig, folder: Path, resume: bool, allow_changed: bool) -> None:
+    if allow_changed and not resume:
+        raise ConfigError("a new run has nothing that could have changed: --allow-changed goes with --resume only")
     if resume:
         _check_same(config, asked(read_manifest(folder), folder), folder, allow_changed)
     elif (folder / "run.json").exists():

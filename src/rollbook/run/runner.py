@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -27,7 +27,7 @@ from rollbook.run.policies import load_policy
 from rollbook.run.resume import check_folder, open_folder
 from rollbook.run.summary_table import write_summary_table
 from rollbook.store import RecoveryReport, RunReader, RunWriter
-from rollbook.trace import Fate, Reason, Task, Trace, facts
+from rollbook.trace import Annotation, Fate, Reason, Sink, Task, Trace, facts
 from rollbook.trace.disposition import ending_of
 from rollbook.trace.wire import decode_record, encode_record
 from rollbook.worlds import make
@@ -45,6 +45,10 @@ class Progress(Protocol):
         """So many members are planned, of which so many were finished before."""
         ...
 
+    def turn(self, trace: Trace) -> None:
+        """A rollout that runs has gained something: a turn, or what answered it."""
+        ...
+
     def finished(self, trace: Trace) -> None:
         """A member is done; `trace` is its last attempt."""
         ...
@@ -54,6 +58,9 @@ class Silent:
     """Progress that nobody looks at."""
 
     def planned(self, members: int, done: int) -> None:
+        pass
+
+    def turn(self, trace: Trace) -> None:
         pass
 
     def finished(self, trace: Trace) -> None:
@@ -132,11 +139,32 @@ def _tasks(make_env: EnvFactory, config: RunConfig) -> Sequence[Task]:
     return tasks
 
 
+class _Telling(Sink):
+    """The writer, and somebody who is told of each turn that is kept."""
+
+    def __init__(self, writer: RunWriter, progress: Progress) -> None:
+        self._writer, self._progress = writer, progress
+
+    def begin(self, trace: Trace) -> None:
+        self._writer.begin(trace)
+
+    def turn(self, trace: Trace) -> None:
+        self._writer.turn(trace)
+        self._progress.turn(trace)
+
+    def seal(self, trace: Trace) -> None:
+        self._writer.seal(trace)
+
+    def annotate(self, annotations: Iterable[Annotation]) -> None:
+        self._writer.annotate(annotations)
+
+
 class _Work:
     """The members that are left to do, and the groups that close behind them."""
 
     def __init__(self, config: RunConfig, plans: Sequence[GroupPlan], writer: RunWriter, progress: Progress) -> None:
         self._plans, self._writer, self._progress = plans, writer, progress
+        self._sink = _Telling(writer, progress)
         self._spread = config.spread
         self._settings = RolloutSettings(
             limits=config.limits,
@@ -194,7 +222,7 @@ class _Work:
                 member,
                 loaded,
                 self._settings,
-                sink=self._writer,
+                sink=self._sink,
                 engine=engine,
                 earlier=self._attempts[plan.id][member],
             )

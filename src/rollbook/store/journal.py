@@ -23,7 +23,7 @@ from rollbook.store.frame import Codec, FrameKind, Packer, SectionId
 from rollbook.store.scan import FileKind
 from rollbook.store.segment import PART_SECTIONS, begin_file
 from rollbook.trace.node import Mark
-from rollbook.trace.record import TraceTail
+from rollbook.trace.record import TraceHead, TraceTail
 from rollbook.trace.trace import Trace
 from rollbook.trace.wire import Cursor, encode_head, encode_part, encode_record, encode_tail
 
@@ -34,7 +34,8 @@ KEPT_GENERATIONS = 8
 
 
 class TurnHeader(msgspec.Struct, frozen=True, array_like=True):
-    """Header of the frames `BEGIN` (section `HEAD` and what the trace held then) and `TURN` (what it gained since)."""
+    """Header of the frames `BEGIN` (section `HEAD` and what the trace held then) and `TURN` (what it gained since; a
+    section `HEAD` where the head is another one since, and the last one holds)."""
 
     rollout: str
     marks: list[tuple[int, Mark]] = []
@@ -45,7 +46,9 @@ class TurnHeader(msgspec.Struct, frozen=True, array_like=True):
 class _Running:
     """How much of one running trace is in the journal."""
 
-    tail: TraceTail
+    head: TraceHead | None = None
+    """As it was written last; None: not yet."""
+    tail: TraceTail = field(default_factory=TraceTail)
     cursor: Cursor = field(default_factory=Cursor)
     marks: int = 0
     generations: set[Path] = field(default_factory=set[Path])
@@ -83,8 +86,8 @@ class Journal:
 
     def begin(self, trace: Trace) -> None:
         """Write the head of a rollout that starts, and what it holds already."""
-        running = _Running(tail=TraceTail())
-        self._write(running, trace, FrameKind.BEGIN, [(SectionId.HEAD, Codec.RAW, encode_head(trace))])
+        running = _Running()
+        self._write(running, trace, FrameKind.BEGIN)
         self._running[trace.id] = running
 
     def turn(self, trace: Trace) -> None:
@@ -96,8 +99,8 @@ class Journal:
             self._carry(running, trace)
             return
         gained = Cursor.end_of(trace) != running.cursor or len(trace.graph.marks) != running.marks
-        if gained or trace.tail is not running.tail:
-            self._write(running, trace, FrameKind.TURN, [])
+        if gained or trace.head is not running.head or trace.tail is not running.tail:
+            self._write(running, trace, FrameKind.TURN)
 
     def _allowed(self) -> int:
         """How many generations a rollout may hold: so many that writing it anew stays rare, however much runs."""
@@ -114,12 +117,12 @@ class Journal:
             self._pins[path].discard(rollout)
             self._drop_if_dead(path)
 
-    def _write(
-        self, running: _Running, trace: Trace, kind: FrameKind, sections: list[tuple[SectionId, Codec, bytes]]
-    ) -> None:
+    def _write(self, running: _Running, trace: Trace, kind: FrameKind) -> None:
         marks = trace.graph.marks
         header = encode_record(TurnHeader(trace.id, list(islice(marks.items(), running.marks, None))))
-        sections += [(PART_SECTIONS[key], Codec.RAW, raw) for key, raw in encode_part(trace, running.cursor).items()]
+        sections = [(PART_SECTIONS[key], Codec.RAW, raw) for key, raw in encode_part(trace, running.cursor).items()]
+        if trace.head is not running.head:
+            sections.insert(0, (SectionId.HEAD, Codec.RAW, encode_head(trace)))
         if trace.tail is not running.tail:
             sections.append((SectionId.TAIL, Codec.RAW, encode_tail(trace)))
         file = self._open()
@@ -130,7 +133,8 @@ class Journal:
         running.generations.add(file.path)
         running.oldest = running.oldest or self._next
         self._pins[file.path].add(trace.id)
-        running.cursor, running.marks, running.tail = Cursor.end_of(trace), len(marks), trace.tail
+        running.cursor, running.marks = Cursor.end_of(trace), len(marks)
+        running.head, running.tail = trace.head, trace.tail
 
     def sealed(self, rollout: str) -> None:
         """The trace stands in a segment; generations that nobody needs any more go."""

@@ -118,7 +118,8 @@ class Folder:
 def _build(steps: list[tuple[TurnHeader, dict[int, bytes]]]) -> Trace:
     parts = [{key: raw[name] for key, name in PART_SECTIONS.items()} for _, raw in steps]
     tails = [raw[SectionId.TAIL] for _, raw in steps if SectionId.TAIL in raw]
-    trace = decode_trace(steps[0][1][SectionId.HEAD], parts, tails[-1] if tails else None, sealed=False)
+    heads = [raw[SectionId.HEAD] for _, raw in steps if SectionId.HEAD in raw]  # the last one knows most
+    trace = decode_trace(heads[-1], parts, tails[-1] if tails else None, sealed=False)
     for header, _ in steps:
         for node, mark in header.marks:
             trace.graph.mark(node, mark)

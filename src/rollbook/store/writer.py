@@ -104,7 +104,7 @@ class RunWriter(Sink):
         return frozenset(self._found.sealed)
 
     def begin(self, trace: Trace) -> None:
-        """A rollout starts; its head is complete."""
+        """A rollout starts."""
         with self._open():
             self._refuse_known(trace.id)
             if trace.id in self._journal:
@@ -112,7 +112,7 @@ class RunWriter(Sink):
             self._journal.begin(trace)
 
     def turn(self, trace: Trace) -> None:
-        """Keep what the trace gained since the last call."""
+        """Keep what the trace gained since the last call, and its head where that is another one."""
         with self._open():
             self._journal.turn(trace)
 

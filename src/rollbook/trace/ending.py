@@ -286,6 +286,8 @@ class EndingRules(msgspec.Struct, frozen=True):
     def describe(self, reason: Reason) -> str:
         """The row as text, for dispositions and reports."""
         match self.rule(reason):
+            case Retry(times) if times == NO_BUDGET:
+                return f"{reason}: retry"
             case Retry(times):
                 return f"{reason}: retry({times})"
             case Penalize(amount):

@@ -24,11 +24,11 @@ class Sink(Protocol):
     """
 
     def begin(self, trace: Trace) -> None:
-        """A rollout starts; its head is complete."""
+        """A rollout starts."""
         ...
 
     def turn(self, trace: Trace) -> None:
-        """Keep what the trace gained since the last call."""
+        """Keep what the trace gained since the last call, and its head where that is another one."""
         ...
 
     def seal(self, trace: Trace) -> None:

@@ -1,0 +1,25 @@
+"""What a reader of a run that is not finished must know, on stderr."""
+
+from __future__ import annotations
+
+import shlex
+
+from rollbook.cli.screen import console, counted, visible
+from rollbook.run import standing
+from rollbook.store import RunReader
+
+__all__ = ["tell_unfinished"]
+
+
+def tell_unfinished(source: RunReader) -> None:
+    """Say what is missing of the run, and what follows; nothing where it is complete."""
+    found = standing(source)
+    if found is None or not found.missing:
+        return
+    folder = shlex.quote(str(source.folder))
+    console(stderr=True).print(
+        f"This run is not finished: {found.finished} of {counted(found.planned, 'rollout')} are done, "
+        f"{found.closed} of {counted(found.groups, 'group')} closed. Rollouts of the other groups have no advantage "
+        "yet; what was interrupted runs again. "
+        f"`rollbook run ... --out {visible(folder)} --resume`, with the same arguments, goes on.\n"
+    )

@@ -1,0 +1,30 @@
+"""What an environment overrides, seen before it runs: `tasks` is a plain function, everything else is async.
+
+Rule: only a function that is written down as the wrong kind is refused. One that wraps another is judged by the
+innermost one, and what is no function (a partial, an object that can be called) is left to the call.
+"""
+
+from __future__ import annotations
+
+import inspect
+from types import FunctionType
+
+from rollbook.envs.protocol import Environment
+
+__all__ = ["wrong_hooks"]
+
+ASYNC = ("setup", "step", "final_state", "score", "cleanup")
+
+
+def wrong_hooks(kind: type[Environment]) -> list[str]:
+    """One line, with the remedy, for each method that cannot be called as it is written."""
+    found: list[str] = []
+    for name in ("tasks", *ASYNC):
+        written = next(vars(owner)[name] for owner in kind.__mro__ if name in vars(owner))
+        function = inspect.unwrap(written) if isinstance(written, FunctionType) else None
+        if not isinstance(function, FunctionType) or inspect.iscoroutinefunction(function) is (name in ASYNC):
+            continue
+        code = function.__code__
+        right = f"async def {name}" if name in ASYNC else f"def {name}"
+        found.append(f"write '{right}' for {function.__qualname__} ({code.co_filename}:{code.co_firstlineno})")
+    return found

@@ -1,0 +1,59 @@
+"""How far a run has come: what was planned, and what of it is finished.
+
+A member is finished when an attempt of it is stored that does not run again; a group is closed when its advantages were
+computed, which is once, behind its last member.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from rollbook.errors import ConfigError
+from rollbook.run.config import RunConfig
+from rollbook.run.resume import asked
+from rollbook.store import RunReader
+from rollbook.trace import Disposition, EndingRules, Fate, Retry, Summary, facts
+
+__all__ = ["Standing", "standing"]
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a run has come."""
+
+    planned: int
+    """Members of all groups."""
+    finished: int
+    """Of these, those that never run again."""
+    groups: int
+    closed: int
+    """Groups whose advantages were computed."""
+
+    @property
+    def missing(self) -> int:
+        """Members that a resume would run."""
+        return max(self.planned - self.finished, 0)
+
+
+def standing(source: RunReader) -> Standing | None:
+    """How far the run has come; None where nothing says what was planned, as for imported traces."""
+    try:
+        stored = asked(source.manifest, source.folder)
+        config = msgspec.convert(stored.asked, RunConfig)
+    except (ConfigError, msgspec.ValidationError):
+        return None
+    notes, rows = source.annotations(), list(source.summaries())
+    fates, advantages = facts.dispositions(notes), facts.advantages(notes)
+    finished = {(row.group, row.member) for row in rows if not _runs_again(row, fates.get(row.rollout), config.rules)}
+    return Standing(
+        planned=config.tasks * config.group,
+        finished=len(finished),
+        groups=config.tasks,
+        closed=len({row.group for row in rows if row.rollout in advantages}),
+    )
+
+
+def _runs_again(row: Summary, decided: Disposition | None, rules: EndingRules) -> bool:
+    """By its disposition; one that a dead process left without one, by the rule that a resume will apply."""
+    if decided is not None:
+        return decided.fate is Fate.RETRIED
+    return row.reason is None or isinstance(rules.rule(row.reason), Retry)

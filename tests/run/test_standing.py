@@ -1,0 +1,32 @@
+"""What is missing of a run, counted from its folder alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rollbook.run import open_run, standing
+from rollbook.store import RunWriter
+from rollbook.trace import Ending, Reason
+from tests.run.run_made import small_trace
+from tests.run.test_runner import CONFIG, go, stop_after
+
+
+def test_a_run_that_was_stopped_lacks_members_and_a_resume_brings_them(tmp_path: Path) -> None:
+    stop_after(tmp_path / "run", 2)
+    found = standing(open_run(tmp_path / "run"))
+    assert found is not None
+    assert found.planned == CONFIG.tasks * CONFIG.group
+    assert 0 < found.missing <= found.planned
+    assert found.closed < found.groups == CONFIG.tasks
+    go(tmp_path / "run", resume=True)
+    whole = standing(open_run(tmp_path / "run"))
+    assert whole is not None
+    assert (whole.missing, whole.closed) == (0, CONFIG.tasks)
+
+
+def test_of_imported_traces_nobody_knows_what_was_planned(tmp_path: Path) -> None:
+    with RunWriter.create(tmp_path / "run") as writer:
+        trace = small_trace("a")
+        trace.end(Ending(Reason.FINAL_ANSWER))
+        writer.seal(trace)
+    assert standing(open_run(tmp_path / "run")) is None
