@@ -117,4 +117,4 @@ def test_a_gate_file_sets_limits_and_takes_them_away(tmp_path: Path) -> None:
 
 def test_a_gate_that_is_nested_too_deep_is_refused(tmp_path: Path) -> None:
     path = gate(tmp_path, "[" * 100_000, "gate.json")
-    assert "is no JSON" in refused(rollbook("audit", made_run(tmp_path), "--gate", path))
+    assert "is not valid JSON" in refused(rollbook("audit", made_run(tmp_path), "--gate", path))

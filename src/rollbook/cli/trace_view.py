@@ -178,7 +178,7 @@ class _Page:
         """One attempted call, with its status and what was sampled."""
         error = f": {call.error}" if call.error else ""
         given = "no arguments" if call.arguments is None else json.dumps(call.arguments, ensure_ascii=False)
-        name = call.name or "without a name"
+        name = call.name or "no name,"
         self.line(f"tool call {call.id}: {name} {fold(given, FOLD, full=self.full)}", indent=4)
         self.line(f"{call.status}{error}", "green" if call.status is ParseStatus.OK else "red", 6)
         if call.raw:
