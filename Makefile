@@ -32,14 +32,14 @@ test: lint ## everything that CI runs
 	$(PY) -m pytest -n 2 --dist loadfile tests
 
 bench: $(VENV)/.dev ## the cost of the layer beside a bare client, memcpy and plain decompression; a table and bench-out/bench.json
-	$(PY) -m bench
+	$(PY) -m bench --json bench-out/bench.json
 
 mutants: $(VENV)/.dev ## take each check out in turn: a named test must turn red
-	$(PY) tools/mutants.py
+	$(PY) tools/keep_report.py mutants -- $(PY) tools/mutants.py --json
 
 kill-storm: $(VENV)/.dev ## SIGKILL the store's writer, then whole runs, each at 200 random moments
-	$(PY) -m tests.slow.kill_storm
-	$(PY) -m tests.slow.run_storm
+	$(PY) tools/keep_report.py store_storm -- $(PY) -m tests.slow.kill_storm
+	$(PY) tools/keep_report.py run_storm -- $(PY) -m tests.slow.run_storm
 
 clean:
 	rm -rf $(VENV) build dist bench-out .pytest_cache .ruff_cache .hypothesis

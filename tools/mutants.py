@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -121,7 +122,7 @@ def main() -> int:
     """Run the mutants that were asked for and print what became of each."""
     parser = argparse.ArgumentParser(description="Take each check away and see the named test turn red.")
     parser.add_argument("--only", default="", help="a part of 'room/name' of the mutants to run")
-    parser.add_argument("--json", action="store_true", help="print one JSON list")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
     chosen = [
         (room, mutant)
@@ -138,21 +139,21 @@ def main() -> int:
     with ThreadPoolExecutor(AT_ONCE) as pool:
         results = list(pool.map(lambda pair: run(*pair), chosen))
     if options.json:
-        print(json.dumps([as_row(result) for result in results], indent=1))
+        print(json.dumps(summed(results), indent=1))
     else:
         show(results)
     return 0 if all(result.verdict is Verdict.KILLED for result in results) else 1
 
 
-def as_row(result: Result) -> dict[str, str | float]:
-    """A result as plain data."""
+def summed(results: list[Result]) -> dict[str, object]:
+    """The results as plain data: counts, and each mutant that was not killed."""
+    left = [result for result in results if result.verdict is not Verdict.KILLED]
     return {
-        "room": result.room,
-        "name": result.mutant.name,
-        "test": result.mutant.test,
-        "verdict": result.verdict,
-        "detail": result.detail,
-        "seconds": result.seconds,
+        "mutants": len(results),
+        "killed": len(results) - len(left),
+        "by_room": dict(Counter(result.room for result in results)),
+        "not_killed": [f"{result.room}/{result.mutant.name}: {result.verdict}: {result.detail}" for result in left],
+        "slowest_seconds": max(result.seconds for result in results),
     }
 
 
