@@ -70,7 +70,7 @@ def test_aligned_logprobs_are_those_of_a_second_request(smollm2, chat):
             reply = await policy.sample(prompt, Sampling(max_tokens=40, seed=1), session="s")
             prefix = prompt.tolist()
             tokens = reply.token_ids.tolist()
-            scored = [await policy._score(prefix + tokens[:at], token) for at, token in enumerate(tokens)]
+            scored = [(await policy._score(prefix + tokens[:at], token))[0] for at, token in enumerate(tokens)]
             return reply, scored
 
     reply, scored = asyncio.run(run())
@@ -94,6 +94,7 @@ def test_tokens_inside_characters_are_rescored_and_marked(smollm2, chat):
     for reply in replies:
         assert np.isfinite(reply.logprobs).all()
         assert (reply.logprobs <= 1e-3).all()
+        assert reply.tries >= 1 + len(reply.rescored)
         assert len(reply.logprobs) == len(reply.token_ids)
 
 
@@ -145,7 +146,7 @@ def test_pieces_make_one_reply(smollm2):
 
     reply, sent = asyncio.run(run())
     assert len(reply.token_ids) == PIECE * 2 + 5
-    assert (reply.finish, reply.prompt_tokens) == (Finish.LENGTH, sent)
+    assert (reply.finish, reply.prompt_tokens, reply.tries) == (Finish.LENGTH, sent, 3)
 
 
 def test_a_cancelled_generation_gives_its_slot_back(smollm2):

@@ -150,8 +150,9 @@ class LocalPolicy:
             generation = await self._generate(prompt.tolist(), sampling, limit)
             logprobs = np.concatenate(generation.logprobs)
             rescored = np.flatnonzero(np.isnan(logprobs)).astype(np.int32)
-            for at, value in (await self._rescore(prompt.tolist(), generation.tokens, rescored.tolist())).items():
-                logprobs[at] = value
+            scores = await self._rescore(prompt.tolist(), generation.tokens, rescored.tolist())
+        for at, (value, _) in scores.items():
+            logprobs[at] = value
         first, final = generation.replies[0], generation.replies[-1]
         completion = Completion(
             token_ids=np.array(generation.tokens, np.int32),
@@ -163,6 +164,7 @@ class LocalPolicy:
             versions=((WEIGHTS_VERSION, len(generation.tokens)),),
             prompt_tokens=first.timings.cache_n + first.timings.prompt_n,
             cached_tokens=first.timings.cache_n,
+            tries=len(generation.replies) + sum(requests for _, requests in scores.values()),
             queue=queue,
             prefill=sum(reply.timings.prompt_ms for reply in generation.replies) / 1000,
             decode=sum(reply.timings.predicted_ms for reply in generation.replies) / 1000,
@@ -198,19 +200,22 @@ class LocalPolicy:
             if reply.stop_type != "limit" or len(done.tokens) >= limit or reply.tokens[-1] in self._config.stop_ids:
                 return done
 
-    async def _rescore(self, prompt: list[int], tokens: list[int], missing: Sequence[int]) -> dict[int, float]:
-        """The logprobs of `missing` positions, from the same engine. Raises `RolloutFailure` (`engine_contract`)."""
+    async def _rescore(
+        self, prompt: list[int], tokens: list[int], missing: Sequence[int]
+    ) -> dict[int, tuple[float, int]]:
+        """The logprobs of `missing` positions, from the same engine, and how many requests each took. Raises
+        `RolloutFailure` (`engine_contract`)."""
         if len(missing) > MAX_RESCORED:
             detail = f"the engine left out {len(missing)} of {len(tokens)} logprobs, more than {MAX_RESCORED}"
             raise RolloutFailure(Reason.ENGINE_CONTRACT, detail)
         return {at: await self._score(prompt + tokens[:at], tokens[at]) for at in missing}
 
-    async def _score(self, prefix: list[int], token: int) -> float:
-        for listed in (min(FIRST_LIST, self._vocabulary), self._vocabulary):
+    async def _score(self, prefix: list[int], token: int) -> tuple[float, int]:
+        for requests, listed in enumerate((min(FIRST_LIST, self._vocabulary), self._vocabulary), 1):
             reply = await self._post(rescore_body(prefix, listed, self._config.timeout))
             reply.check(len(prefix), 1)
             if (found := reply.listed(token)) is not None:
-                return checked_logprob(found)
+                return checked_logprob(found), requests
         raise RolloutFailure(Reason.ENGINE_CONTRACT, f"the engine gives no logprob for id {token}")
 
     async def _post(self, body: dict[str, Any]) -> Reply:
