@@ -19,12 +19,14 @@ def hermes(name: str, snippet: str, replacement: str, test: str) -> Mutant:
 
 EXACT = "test_what_is_not_exact_json"
 STATUS = "test_the_first_check_that_fails_gives_the_status"
+DEPTH = "test_calls_nest_as_deep_as_the_bound_and_no_deeper"
 OPEN = "test_an_open_call_is_unclosed_or_cut"
 
 MUTANTS = [
     calls("NaN is taken", "parse_constant=_refuse_constant", "parse_constant=float", EXACT),
     calls("a key may stand twice", "if len(made) < len(pairs):", "if False:", EXACT),
-    calls("calls nest without a bound", "and _depth(text) > MAX_DEPTH:", "and False:", EXACT),
+    calls("calls nest without a bound", "and _depth(text) > MAX_DEPTH:", "and False:", DEPTH),
+    calls("calls nest one deeper", "and _depth(text) > MAX_DEPTH:", "and _depth(text) > MAX_DEPTH + 1:", DEPTH),
     calls(
         "what is no object is read on",
         'raise _Refused(ParseStatus.NOT_AN_OBJECT, "the tool call is JSON but not an object")',
