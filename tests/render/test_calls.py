@@ -182,6 +182,14 @@ def test_hostile_bodies_cost_little(body: str) -> None:
     assert time.process_time() - started < 2.0
 
 
+def test_calls_nest_as_deep_as_the_bound_and_no_deeper() -> None:
+    def nested(depth: int) -> str:
+        return '{"name": "free", "arguments": {"a": ' + "[" * (depth - 2) + "]" * (depth - 2) + "}}"
+
+    assert read(nested(64)).status is ParseStatus.OK
+    assert "deeper than 64" in (read(nested(65)).error or "")
+
+
 def test_brackets_inside_strings_do_not_nest() -> None:
     assert read_json(json.dumps({"text": "[" * 1000 + '\\"{' * 100}))["text"].startswith("[[")
 

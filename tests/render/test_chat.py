@@ -344,6 +344,14 @@ def test_what_cannot_be_rendered_is_refused() -> None:
         ChatRenderer.build(tokenizer_json(marked=True), template("qwen3"), config)
 
 
+def test_every_stop_id_is_an_added_token() -> None:
+    stop = family("qwen3-marked").stop
+    for stops, told in (((), "none were given"), ((7,), r"\[7\]"), ((7, stop), r"\[7\]")):
+        config = RendererConfig(name="m", stop_ids=frozenset(stops))
+        with pytest.raises(ModelError, match=f"no added tokens for the stop ids {told}"):
+            ChatRenderer.build(tokenizer_json(marked=True), template("qwen3"), config)
+
+
 def test_a_template_that_leaves_a_message_out_is_refused() -> None:
     stops = frozenset({family("qwen3-marked").stop})
     text = "{% for m in messages %}{% if m.role != 'tool' %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"

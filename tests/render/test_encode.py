@@ -166,9 +166,12 @@ def test_control_tokens_inside_the_vocabulary_cannot_be_reached() -> None:
     """As in GGUF files: the names of control tokens stand in the model's own vocabulary."""
     parts = json.loads(tokenizer_json(marked=True))
     vocabulary = {**parts["model"]["vocab"], **{entry["content"]: entry["id"] for entry in parts["added_tokens"]}}
-    made = Encoder(changed(model={"vocab": vocabulary, "ignore_merges": True}))
-    assert made.control.isdisjoint(made.encode_content("<think>").tolist())
-    assert made.encode(scaffold("<think>"), ())[0].token_ids.tolist() == [made.added["<think>"]]
+    whole_word = {"id": MARKED.vocab_size, "content": "@@@@", **FLAGS}  # the pre-tokenizer does not split it
+    vocabulary["@@@@"] = whole_word["id"]
+    made = Encoder(changed(model={"vocab": vocabulary, "ignore_merges": True}, added=[whole_word]))
+    for name in ("<think>", "@@@@"):
+        assert made.control.isdisjoint(made.encode_content(name).tolist())
+        assert made.encode(scaffold(name), ())[0].token_ids.tolist() == [made.added[name]]
 
 
 def test_a_tokenizer_that_merges_text_into_a_control_token_is_refused() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rollbook.errors import ModelError
 from rollbook.render.template import ChatTemplate, plain_render
-from rollbook.render.tracked import SCAFFOLD, Tracked, scaffold, tags_of
+from rollbook.render.tracked import CONTENT, SCAFFOLD, Tracked, scaffold, tags_of
 from tests.render.families import template
 
 CORNERS = {
@@ -117,7 +117,6 @@ def test_a_template_that_does_not_compile(text: str) -> None:
         ("{{ 'a' * 100000000000 }}", "repeats too much"),
         ("{{ messages[0].content * 100000000000 }}", "repeats too much"),
         ("{{ 9 ** 100000 }}", "power is too large"),
-        ("{% for i in range(999) %}{{ 'abcdefgh' * 999999 }}{% endfor %}", "more than 268435456 characters"),
         ("{{ messages.append(1) }}", "SecurityError"),
         ("{{ ''.__class__.__mro__ }}", "SecurityError"),
         ("{{ ['a'] | join(attribute='x') }}", "not supported"),
@@ -127,6 +126,18 @@ def test_a_template_that_does_not_compile(text: str) -> None:
 def test_what_goes_wrong_in_a_template(text: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         ChatTemplate(text).render([{"role": "user", "content": "x"}], None, prompt=True)
+
+
+def test_the_size_of_a_rendering_is_bounded() -> None:
+    """Just above the bound, so that a lost bound costs no more than memory for this one text."""
+    text = "{% for i in range(34) %}{{ 'abcdefgh' * 999999 }}{% endfor %}"
+    with pytest.raises(ModelError, match="more than 268435456 characters"):
+        ChatTemplate(text).render([], None, prompt=True)
+
+
+def test_json_is_content() -> None:
+    made = ChatTemplate("<{{ messages | tojson }}>").render([{"role": scaffold("<|im_end|>")}], None, prompt=True)
+    assert tags_of(made) == SCAFFOLD + CONTENT * (len(made) - 2) + SCAFFOLD
 
 
 def test_content_is_no_template() -> None:

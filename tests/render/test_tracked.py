@@ -115,6 +115,13 @@ def test_what_is_not_overridden_counts_as_content(text: Tracked) -> None:
         assert set(tags_of(made)) <= {CONTENT}
 
 
+def test_where_characters_cannot_be_followed_all_is_content() -> None:
+    grown = scaffold("<\u00df>").upper()
+    assert (grown, tags_of(grown)) == ("<SS>", CONTENT * 4)
+    spread = (scaffold("<") + "|" + scaffold(">")).replace("", "-")
+    assert (spread, tags_of(spread)) == ("-<-|->-", CONTENT * 7)
+
+
 def test_scaffold_keeps_its_place() -> None:
     text = scaffold("<") + "mid" + scaffold(">")
     assert tags_of(text) == "scccs"

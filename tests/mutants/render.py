@@ -1,0 +1,232 @@
+"""Mutants of rendering: what is scaffold, what may be a control token, what a template may not do in silence."""
+
+from __future__ import annotations
+
+from tests.mutants import Mutant
+
+__all__ = ["MUTANTS"]
+
+
+def mutant(name: str, file: str, snippet: str, replacement: str, test: str) -> Mutant:
+    """A rule of the render room; `test` is below ``tests/render``."""
+    return Mutant(name, f"render/{file}.py", snippet, replacement, f"tests/render/test_{test}")
+
+
+CONTENT = "tracked.py::test_plain_text_is_content_even_if_it_was_scaffold"
+LOST = "tracked.py::test_where_characters_cannot_be_followed_all_is_content"
+CLOSED = "chat.py::test_a_turn_without_an_end_is_closed_first"
+STOPS = "chat.py::test_every_stop_id_is_an_added_token"
+PARSED = "chat.py::test_parse_takes_the_end_token_off"
+MERGED = "encode.py::test_a_tokenizer_that_merges_text_into_a_control_token_is_refused"
+
+MUTANTS = [
+    mutant(
+        "content makes control tokens",
+        "encode",
+        're.finditer("s+", tags_of(text))',
+        're.finditer(".+", tags_of(text))',
+        "encode.py::test_one_content_character_is_enough_to_break_a_control_token",
+    ),
+    mutant(
+        "plain text may give a control token",
+        "encode",
+        "if not self.control.isdisjoint(encoding.ids):",
+        "if False:",
+        MERGED,
+    ),
+    mutant("such a tokenizer is seen too late", "encode", "if not text.isspace():", "if False:", MERGED),
+    mutant(
+        "control tokens stay in the plain vocabulary",
+        "encode",
+        "if word not in names or word in needed}",
+        "}",
+        "encode.py::test_control_tokens_inside_the_vocabulary_cannot_be_reached",
+    ),
+    mutant(
+        "an added token may have moved",
+        "encode",
+        "if self._whole.token_to_id(text) != token:",
+        "if False:",
+        "encode.py::test_an_id_that_the_library_would_move_is_refused",
+    ),
+    mutant(
+        "scaffold before content takes the token of both",
+        "encode",
+        "offsets.covering(stretch.start()), RunKind.CONTENT",
+        "offsets.behind(stretch.start()), RunKind.CONTENT",
+        "encode.py::test_a_straddling_token_goes_to_the_later_piece",
+    ),
+    mutant(
+        "scaffold behind content takes the token of both",
+        "encode",
+        "offsets.behind(stretch.start()), RunKind.SCAFFOLD",
+        "offsets.covering(stretch.start()), RunKind.SCAFFOLD",
+        "encode.py::test_a_post_processor_that_trims_offsets_does_not_hide_content",
+    ),
+    mutant(
+        "a control token swallows white space of content",
+        "encode",
+        "end = stretch.end() - len(str.__getitem__(text, slice(end, stretch.end())).lstrip())",
+        "end = len(text) - len(str.__getitem__(text, slice(end, len(text))).lstrip())",
+        "encode.py::test_white_space_swallowed_by_a_token_is_never_content",
+    ),
+    mutant(
+        "the tokenizer's own limit cuts text",
+        "encode",
+        '"truncation": None, ',
+        "",
+        "encode.py::test_nothing_is_added_by_a_post_processor",
+    ),
+    mutant(
+        "plain strings are scaffold", "tracked", "else CONTENT * len(text)  #", "else SCAFFOLD * len(text)  #", CONTENT
+    ),
+    mutant(
+        "text without tags is scaffold",
+        "tracked",
+        "CONTENT * len(made) if tags is None",
+        "SCAFFOLD * len(made) if tags is None",
+        CONTENT,
+    ),
+    mutant(
+        "a change of case that grows keeps scaffold",
+        "tracked",
+        "if len(text) == len(self) else text",
+        "if len(text) == len(self) else scaffold(text)",
+        LOST,
+    ),
+    mutant(
+        "text put between all characters is scaffold",
+        "tracked",
+        "            return str.replace(self, old, new, count)",
+        "            return scaffold(str.replace(self, old, new, count))",
+        LOST,
+    ),
+    mutant(
+        "tags may be fewer than characters",
+        "tracked",
+        "if len(made._tags) != len(made):",
+        "if False:",
+        "tracked.py::test_tags_must_fit",
+    ),
+    mutant(
+        "JSON of content is scaffold",
+        "template",
+        'self.filters["tojson"] = _to_json',
+        'self.filters["tojson"] = lambda value: scaffold(_to_json(value))',
+        "template.py::test_json_is_content",
+    ),
+    mutant(
+        "a rendering has no bound",
+        "template",
+        "if size > MAX_TEXT:",
+        "if False:",
+        "template.py::test_the_size_of_a_rendering_is_bounded",
+    ),
+    mutant(
+        "a power has no bound",
+        "template",
+        'raise TemplateError("a power is too large")',
+        "pass",
+        "template.py::test_what_goes_wrong_in_a_template",
+    ),
+    mutant(
+        "a template may ask for today",
+        "template",
+        "        if now is None:\n            raise",
+        "        if now is None:\n            return 'today'\n            raise",
+        "template.py::test_the_date_is_a_given_one",
+    ),
+    mutant(
+        "lone surrogates go to the tokenizer",
+        "escapes",
+        "if not self.pattern.search(text):",
+        "if True:",
+        "chat.py::test_lone_surrogates_are_shown_as_their_escape_and_kept_in_the_record",
+    ),
+    mutant(
+        "an escape is scaffold",
+        "escapes",
+        "tags_of(text)[at] * len(shown)",
+        '"s" * len(shown)',
+        "escapes.py::test_escapes_keep_the_tag_of_their_character",
+    ),
+    mutant(
+        "calls that did not parse are rendered",
+        "conversation",
+        "if call.status is not ParseStatus.OK or call.name is None or call.arguments is None:",
+        "if False:",
+        "conversation.py::test_calls_that_did_not_parse_are_refused",
+    ),
+    mutant(
+        "given calls are dropped in silence",
+        "conversation",
+        "if calls and not self.renders_calls:",
+        "if False:",
+        "conversation.py::test_calls_that_the_template_would_drop_are_refused",
+    ),
+    mutant(
+        "tools are dropped in silence",
+        "chat",
+        "if tools and self._tool_prompt is None and not self._finding.renders_tools:",
+        "if False:",
+        "chat.py::test_a_template_that_would_drop_tools_is_an_error",
+    ),
+    mutant(
+        "a message is left out in silence",
+        "increments",
+        'elif message_tag(i) != CONTENT and entry["content"].strip():',
+        "elif False:",
+        "chat.py::test_a_template_that_leaves_a_message_out_is_refused",
+    ),
+    mutant(
+        "content ends a turn",
+        "increments",
+        "in _SCAFFOLD.finditer(tags_of(text), position):",
+        'in re.compile("(?s).+").finditer(text, position):',
+        "increments.py::test_only_the_template_ends_a_turn",
+    ),
+    mutant(
+        "a template may change what it wrote",
+        "probe",
+        "if not whole.startswith(expected, position):",
+        "if False:",
+        "probe.py::test_what_depends_on_the_rest_is_refused",
+    ),
+    mutant(
+        "tracked text may differ from plain text",
+        "probe",
+        "if plain != text:",
+        "if False:",
+        "probe.py::test_a_template_whose_tracked_text_would_differ_is_refused",
+    ),
+    mutant(
+        "a tokenizer may read pieces otherwise",
+        "chat",
+        "if ours != theirs:",
+        "if False:",
+        "chat.py::test_a_tokenizer_that_reads_pieces_otherwise_is_refused",
+    ),
+    mutant(
+        "a cut turn stays open",
+        "chat",
+        "forced = () if last_id in self._info.stop_ids else (self._close,)",
+        "forced = ()",
+        CLOSED,
+    ),
+    mutant(
+        "a forced end counts as scaffold", "chat", "(RunKind.FORCED, len(ids))", "(RunKind.SCAFFOLD, len(ids))", CLOSED
+    ),
+    mutant(
+        "any end but the template's is closed again",
+        "chat",
+        "() if last_id in self._info.stop_ids else",
+        "() if last_id == self._close else",
+        "chat.py::test_another_end_token_stays_as_it_is",
+    ),
+    mutant("no stop id is needed", "chat", "if not stops or len(stops)", "if len(stops)", STOPS),
+    mutant(
+        "stop ids may be unknown", "chat", "if not stops or len(stops) < len(config.stop_ids):", "if not stops:", STOPS
+    ),
+    mutant("the end token is text", "chat", "ids[:-1] if closed else ids, tools", "ids, tools", PARSED),
+    mutant("any last token closes", "chat", "ids[-1] in self._info.stop_ids", "True", PARSED),
+]
