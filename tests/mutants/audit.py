@@ -17,7 +17,6 @@ def command(name: str, snippet: str, replacement: str, test: str) -> Mutant:
     return Mutant(f"command: {name}", "cli/audit.py", snippet, replacement, f"tests/cli/test_audit.py::{test}")
 
 
-REDACTED = "execution.py::test_what_a_redaction_took_away_cannot_be_told"
 VALUES = "logprobs.py::test_a_logprob_that_is_none_is_found_at_its_token"
 EXITS = "judge.py::test_a_broken_limit_gives_1_and_an_empty_batch_2"
 GUARDS = "gate.py::test_what_guards_nothing_is_refused"
@@ -66,13 +65,12 @@ MUTANTS = [
         "above -= 1",
         "execution.py::test_a_call_on_another_branch_is_not_the_one_that_was_answered",
     ),
-    mutant("a redacted result is judged", "execution", "marks.get(node) is Mark.REDACTED or", "", REDACTED),
     mutant(
-        "a redacted call is judged",
+        "what a redaction took away is judged",
         "execution",
-        "call is None and _redacted_above(trace, node)",
+        "marks.get(node) is Mark.REDACTED or (call is None and _redacted_above(trace, node))",
         "False",
-        REDACTED,
+        "execution.py::test_what_a_redaction_took_away_cannot_be_told",
     ),
     mutant(
         "an error may vote",
@@ -315,7 +313,7 @@ MUTANTS = [
         "judge",
         "measure.value <= limit",
         "measure.value < limit",
-        "endings.py::test_the_error_rate_breaks_above_its_limit",
+        "gate.py::test_a_limit_is_the_most_that_is_allowed",
     ),
     mutant(
         "an interruption is an error",

@@ -40,7 +40,7 @@ MUTANTS = [
         "batch",
         "decide(trace, self.rules) if disposition is None else disposition",
         "disposition",
-        "batch.py::test_without_a_decision_the_rules_decide",
+        "batch.py::test_what_nobody_decided_goes_by_the_rules",
     ),
     mutant(
         "the recorded disposition comes first",
@@ -156,6 +156,6 @@ MUTANTS = [
         "parquet",
         "if len(self._held) == _MAX_ROWS:",
         "if False:",
-        "parquet.py::test_row_groups_are_bounded_by_rows",
+        "parquet.py::test_a_full_row_group_is_not_kept_in_memory",
     ),
 ]

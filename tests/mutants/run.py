@@ -16,6 +16,7 @@ CHANGED = "runner.py::test_a_changed_configuration_is_refused_with_the_list_and_
 FIXED = "runner.py::test_what_groups_compare_never_changes"
 TASKS = "runner.py::test_wrong_tasks_and_options_are_refused_before_a_folder_is_made"
 STANDING = "standing.py::test_a_run_that_was_stopped_lacks_members_and_a_resume_brings_them"
+REFUSED = "resume.py::test_what_stands_in_the_folder_is_refused_before_anything_is_made"
 TOLD = "tests/cli/test_unfinished.py::test_what_is_missing_is_told_until_it_is_there"
 
 MUTANTS = [
@@ -35,7 +36,7 @@ MUTANTS = [
         "resume",
         "elif folder.is_dir() and any(entry.name != HALF_MADE for entry in folder.iterdir()):",
         "elif False:",
-        "runner.py::test_a_folder_that_is_no_run_is_left_alone",
+        REFUSED,
     ),
     mutant(
         "a killed creation blocks its folder",
@@ -56,7 +57,7 @@ MUTANTS = [
         "resume",
         'elif (folder / "run.json").exists():',
         "elif False:",
-        "runner.py::test_two_runs_into_one_folder",
+        REFUSED,
     ),
     mutant("fewer tasks than asked for are fine", "runner", "if len(tasks) != config.tasks:", "if False:", TASKS),
     mutant("two tasks have one id", "runner", "    if twice:\n", "    if False:\n", TASKS),
