@@ -32,6 +32,12 @@ def test_a_toml_document_gives_a_gate() -> None:
     assert gate == Gate(limits={"drift": 0.01, "error_rate": None}, must_judge=("drift",), findings=3)
 
 
+def test_a_limit_is_the_most_that_is_allowed() -> None:
+    traces = sound("a"), Build("b").end(Reason.HARNESS, None)
+    assert check("error_rate", *traces, gate=Gate(limits={"error_rate": 0.5})).status is Status.OK
+    assert check("error_rate", *traces, gate=Gate(limits={"error_rate": 0.49})).status is Status.BROKE
+
+
 def test_a_limit_can_be_lifted() -> None:
     trace = Build().end(Reason.HARNESS, None)
     assert check("error_rate", trace).status is Status.BROKE

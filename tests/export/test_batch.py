@@ -115,6 +115,13 @@ def test_without_a_decision_the_rules_decide(reason: Reason) -> None:
     assert decide(trace, EndingRules()).votes == (reason.kind != "error")
 
 
+def test_what_nobody_decided_goes_by_the_rules(tmp_path: Path) -> None:
+    lost, cut = end(turn(start("lost")), Reason.HARNESS), end(turn(start("cut")), Reason.MAX_TURNS)
+    for rules, kept in ((EndingRules(), ["r", "cut"]), (EndingRules({Reason.MAX_TURNS: Mask()}), ["r"])):
+        export(batch([sound("r"), lost, cut]), "jsonl", tmp_path / "out", rules=rules, overwrite=True)
+        assert [row["rollout"] for row in rows(tmp_path / "out")] == kept
+
+
 @pytest.mark.parametrize(
     ("rule", "fate"),
     [(Score(), Fate.USED), (Mask(), Fate.MASKED), (Drop(), Fate.DROPPED), (Penalize(-1.0), Fate.PENALISED)],

@@ -1,4 +1,5 @@
 import errno
+import io
 import json
 from pathlib import Path
 
@@ -60,6 +61,19 @@ def test_row_groups_are_bounded_by_rows(tmp_path: Path) -> None:
         assert [file.row_group(place).num_rows for place in range(file.num_row_groups)] == groups
 
 
+def test_a_full_row_group_is_not_kept_in_memory() -> None:
+    file = io.BytesIO()
+    writer = parquet.open_writer(file)
+    (sample,) = samples(sound())
+    before = file.tell()
+    for _ in range(511):
+        writer.write(sample)
+    assert file.tell() == before
+    writer.write(sample)
+    assert file.tell() > before
+    writer.release()
+
+
 def test_row_groups_are_bounded_by_tokens(tmp_path: Path) -> None:
     traces = (sound(f"r{place}", ids=range(700_000)) for place in range(5))
     export(batch(traces), "parquet", tmp_path / "out")
@@ -97,18 +111,22 @@ class Full:
 
     def __init__(self, room: int) -> None:
         self.room = room
+        self.refused = 0
 
     def write(self, data: bytes) -> int:
         self.room -= len(data)
         if self.room < 0:
+            self.refused += 1
             raise OSError(errno.ENOSPC, "no space")
         return len(data)
 
 
 @pytest.mark.parametrize("room", [0, 2, 100, 2000])
 def test_a_full_disk_is_an_error_once_and_letting_go_is_none(room: int) -> None:
+    file = Full(room)
     with pytest.raises(OSError, match="no space"):
-        write_into(Full(room))
+        write_into(file)
+    assert file.refused == 1, "nothing is written after an error"
 
 
 def write_into(file: Full) -> None:

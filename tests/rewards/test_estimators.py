@@ -91,7 +91,8 @@ def test_an_estimator_may_answer_in_any_order_and_cannot_change_its_input() -> N
 
     def reverse(given: Mapping[str, float]) -> dict[str, float]:
         found = {key: given[key] * 2 for key in reversed(list(given))}
-        dict(given).clear()
+        assert isinstance(given, dict)
+        given.clear()
         return found
 
     assert list(estimate(reverse, rewards).items()) == [("a", 2.0), ("b", 0.0)]

@@ -1,0 +1,35 @@
+"""A run's folder is looked at first, and what is there is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rollbook.errors import ConfigError
+from rollbook.run.resume import check_folder
+from rollbook.store import RunWriter
+from tests.run.test_runner import CONFIG
+
+
+def test_what_stands_in_the_folder_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    RunWriter.create(tmp_path / "run").close()
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    for name, says in (
+        ("run", "holds a run already; go on with it"),
+        ("notes", "is not empty and no run"),
+        ("file", "is a file"),
+    ):
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(ConfigError, match=says):
+            check_folder(CONFIG, tmp_path / name, resume=False, allow_changed=False)
+        assert sorted(tmp_path.rglob("*")) == before
+    check_folder(CONFIG, tmp_path / "new", resume=False, allow_changed=False)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_new_run_has_nothing_that_could_have_changed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--allow-changed goes with --resume only"):
+        check_folder(CONFIG, tmp_path / "new", resume=False, allow_changed=True)
