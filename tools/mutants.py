@@ -71,7 +71,7 @@ def copied() -> Iterator[Path]:
         yield Path(shutil.copytree(ROOT / "src", Path(folder) / "src"))
 
 
-def pytest(source: Path, *tests: str) -> subprocess.CompletedProcess[str]:
+def pytest(source: Path, *tests: str, seconds: float = SECONDS) -> subprocess.CompletedProcess[str]:
     """Run `tests` against the package in `source`."""
     environment = os.environ | {
         "PYTHONPATH": str(source),
@@ -80,7 +80,7 @@ def pytest(source: Path, *tests: str) -> subprocess.CompletedProcess[str]:
     }
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", *tests]
     return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds, check=False
     )
 
 
@@ -114,7 +114,10 @@ def run(room: str, mutant: Mutant) -> Result:
 def passes_unchanged(tests: list[str]) -> str:
     """Empty where all named tests pass without a mutant; else what pytest says."""
     with copied() as source:
-        done = pytest(source, *tests)
+        try:
+            done = pytest(source, *tests, seconds=SECONDS * 5)
+        except subprocess.TimeoutExpired:
+            return f"they take longer than {SECONDS * 5} s together"
     return "" if done.returncode == 0 else done.stdout[-2000:] + done.stderr[-2000:]
 
 
