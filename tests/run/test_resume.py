@@ -21,6 +21,7 @@ def test_what_stands_in_the_folder_is_refused_before_anything_is_made(tmp_path: 
         ("run", "holds a run already; go on with it"),
         ("notes", "is not empty and no run"),
         ("file", "is a file"),
+        ("file/run", "is a file"),
     ):
         before = sorted(tmp_path.rglob("*"))
         with pytest.raises(ConfigError, match=says):

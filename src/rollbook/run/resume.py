@@ -68,8 +68,8 @@ def _check_folder(config: RunConfig, folder: Path, resume: bool, allow_changed: 
         raise ConfigError(f"{folder} holds a run already; go on with it (--resume), or choose another folder (--out)")
     elif folder.is_dir() and any(entry.name != HALF_MADE for entry in folder.iterdir()):
         raise ConfigError(f"{folder} is not empty and no run; choose a new folder (--out)")
-    elif folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file; choose a new folder (--out)")
+    elif (file := next((path for path in (folder, *folder.parents) if path.is_file()), None)) is not None:
+        raise ConfigError(f"{file} is a file, so {folder} cannot be a run; choose a new folder (--out)")
 
 
 def open_folder(config: RunConfig, folder: Path, *, resume: bool, allow_changed: bool) -> tuple[str, RunWriter]:
