@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from rollbook.errors import StoreError
 from rollbook.store import DamageReason, RunReader, RunWriter, StoreOptions
-from rollbook.trace import Annotation, TraceHead
+from rollbook.trace import Annotation
 from rollbook.trace.ending import Ending, Reason
-from rollbook.trace.wire import decode_trace
+from rollbook.trace.wire import decode_trace, encode_head
 from tests.store.made import content, finish, new_trace, whole_trace
 from tests.store.runs import Ledger, abandon
 
@@ -197,13 +197,15 @@ def check_recovering(run: Path, flight: Contents) -> None:
     if found != expected:
         assert not report_clean
         for rollout, stored in found.items():
-            assert at_begin(stored[0]) == at_begin(expected[rollout][0])
+            assert stored[0] in (expected[rollout][0], at_begin(expected[rollout][0]))
             assert len(stored[1]) <= len(expected[rollout][1])
 
 
-def at_begin(head: bytes) -> TraceHead:
+def at_begin(head: bytes) -> bytes:
     """The head as the rollout began: a turn that is lost, and told as lost, takes what it said of the head with it."""
-    return msgspec.structs.replace(decode_trace(head, [], None).head, tools_rendered=None)
+    trace = decode_trace(head, [], None)
+    trace.head = msgspec.structs.replace(trace.head, tools_rendered=None)
+    return encode_head(trace)
 
 
 def recovered(run: Path) -> tuple[Contents, bool]:
