@@ -47,6 +47,14 @@ class Stock:
     stops: tuple[str, ...]
     special_tokens: Mapping[str, str] = field(default_factory=dict[str, str])
     variables: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    thought: tuple[str, str] = ("", "")
+    """How a reasoning block begins and ends in an assistant's turn; empty for a family without."""
+    opens: str = ""
+    """What the generation prompt writes of a reasoning block."""
+    kept: str = ""
+    """What history shows in place of `opens` and the reasoning."""
+    arguments_as_text: bool = False
+    """True where the template wants the arguments of a call as JSON text."""
 
     @cached_property
     def tokenizer_json(self) -> bytes:
@@ -104,11 +112,16 @@ def _llama(name: str, source: str) -> Stock:
     return Stock(name, lambda: _npm("llama3_1"), lambda: template(source), stops, {"bos_token": "<|begin_of_text|>"})
 
 
-_DEEPSEEK = {"bos_token": "<｜begin▁of▁sentence｜>", "eos_token": "<｜end▁of▁sentence｜>"}
+_DEEPSEEK = {
+    "bos_token": "<\uff5cbegin\u2581of\u2581sentence\uff5c>",
+    "eos_token": "<\uff5cend\u2581of\u2581sentence\uff5c>",
+}
 
 
 def _deepseek(name: str, source: Callable[[], str], **variables: Any) -> Stock:
-    return Stock(name, lambda: _npm("deepseek_v3"), source, ("<｜end▁of▁sentence｜>",), _DEEPSEEK, variables)
+    return Stock(
+        name, lambda: _npm("deepseek_v3"), source, ("<\uff5cend\u2581of\u2581sentence\uff5c>",), _DEEPSEEK, variables
+    )
 
 
 def _smollm2() -> Stock:
@@ -141,7 +154,7 @@ _ALL = (
         lambda: template("GLM-4.6"),
         ("<|endoftext|>", "<|user|>", "<|observation|>"),
     ),
-    Stock("kimi-k2", lambda: small_tokenizer(tuple(_KIMI)), lambda: template("Kimi-K2-Instruct"), ("<|im_end|>",)),
+    Stock("kimi-k2", lambda: small_tokenizer(tuple(_KIMI)), lambda: template("moonshotai-Kimi-K2"), ("<|im_end|>",)),
 )
 STOCK = {each.name: each for each in _ALL}
 
