@@ -100,11 +100,17 @@ class Yardstick:
 
     def render(self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, prompt: bool) -> str:
         """The whole conversation."""
+        return self._apply(messages, tools, add_generation_prompt=prompt, tokenize=False)
+
+    def tokenize(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[int, ...]:
+        """The whole conversation as ids, in one call."""
+        return tuple(self._apply(messages, tools, add_generation_prompt=True, tokenize=True, return_dict=False))
+
+    def _apply(self, messages: Sequence[Message], tools: Sequence[ToolSpec], **options: Any) -> Any:
         return self.tokenizer.apply_chat_template(
             [self._entry(message) for message in messages],
             tools=[tool.openai() for tool in tools] or None,
-            tokenize=False,
-            add_generation_prompt=prompt,
+            **options,
             **self._date,
             **self.family.variables,
         )
@@ -179,12 +185,12 @@ def _turn(yard: Yardstick, said: list[Message], message: Message, tools: Sequenc
     before = yard.render(said, tools, prompt=True)
     after = yard.render([*said, message], tools, prompt=False)
     family = yard.family
-    if after.startswith(before):
+    if not (family.opens and before.endswith(family.opens)):
+        assert after.startswith(before), (before[-80:], after[len(before) - 80 :])
         rest, thought = after[len(before) :], ""
         if family.thought and rest.startswith(family.thought[0]):
             thought = rest[: rest.index(family.thought[1]) + len(family.thought[1])]
     else:  # history shows no reasoning: the model closes what the generation prompt opened
-        assert family.opens and before.endswith(family.opens), (before[-80:], after[-200:])
         kept = before.removesuffix(family.opens) + family.kept
         assert after.startswith(kept), (before[-80:], after[len(before) - 80 :])
         thought = f"{message.reasoning or ''}{family.thought[1]}"

@@ -53,6 +53,8 @@ class Stock:
     """What the generation prompt writes of a reasoning block."""
     kept: str = ""
     """What history shows in place of `opens` and the reasoning."""
+    results: tuple[str, str] = ("", "")
+    """How the first results of a conversation begin, and how later ones do, where that differs."""
     arguments_as_text: bool = False
     """True where the template wants the arguments of a call as JSON text."""
 
@@ -103,8 +105,8 @@ def _own(name: str) -> str:
     return json.loads(tokenizer(name).config_json)["chat_template"]
 
 
-def _qwen(name: str, source: str) -> Stock:
-    return Stock(name, lambda: _npm("qwen3"), lambda: template(source), ("<|im_end|>", "<|endoftext|>"))
+def _qwen(name: str, source: str, **more: Any) -> Stock:
+    return Stock(name, lambda: _npm("qwen3"), lambda: template(source), ("<|im_end|>", "<|endoftext|>"), **more)
 
 
 def _llama(name: str, source: str) -> Stock:
@@ -118,9 +120,13 @@ _DEEPSEEK = {
 }
 
 
-def _deepseek(name: str, source: Callable[[], str], **variables: Any) -> Stock:
+_OUTPUTS = "<\uff5ctool\u2581outputs\u2581begin\uff5c>"
+_OUTPUT = "<\uff5ctool\u2581output\u2581begin\uff5c>"
+
+
+def _deepseek(name: str, source: Callable[[], str], **more: Any) -> Stock:
     return Stock(
-        name, lambda: _npm("deepseek_v3"), source, ("<\uff5cend\u2581of\u2581sentence\uff5c>",), _DEEPSEEK, variables
+        name, lambda: _npm("deepseek_v3"), source, ("<\uff5cend\u2581of\u2581sentence\uff5c>",), _DEEPSEEK, **more
     )
 
 
@@ -131,15 +137,22 @@ def _smollm2() -> Stock:
 
 _ALL = (
     _qwen("qwen2.5", "Qwen-Qwen2.5-7B-Instruct"),
-    _qwen("qwen3", "Qwen-Qwen3-0.6B"),
+    _qwen("qwen3", "Qwen-Qwen3-0.6B", thought=("<think>\n", "\n</think>\n\n")),
     _qwen("qwen3-2507", "trl/qwen3_instruct_2507"),
     _qwen("qwen3-coder", "Qwen3-Coder"),
     _llama("llama3.1", "meta-llama-Llama-3.1-8B-Instruct"),
     _llama("llama3.2", "meta-llama-Llama-3.2-3B-Instruct"),
-    _deepseek("deepseek-v3", lambda: _own("deepseek_v3")),
+    _deepseek("deepseek-v3", lambda: _own("deepseek_v3"), results=(_OUTPUTS + _OUTPUT, "\n" + _OUTPUT)),
     _deepseek("deepseek-v3-trl", lambda: template("trl/deepseekv3")),
     _deepseek("deepseek-v3.1", lambda: template("deepseek-ai-DeepSeek-V3.1")),
-    _deepseek("deepseek-v3.1-thinking", lambda: template("deepseek-ai-DeepSeek-V3.1"), thinking=True),
+    _deepseek(
+        "deepseek-v3.1-thinking",
+        lambda: template("deepseek-ai-DeepSeek-V3.1"),
+        variables={"thinking": True},
+        thought=("<think>", "</think>"),
+        opens="<think>",
+        kept="<think></think>",
+    ),
     _deepseek("deepseek-r1", lambda: template("llama-cpp-deepseek-r1")),
     Stock(
         "gemma3",
