@@ -83,16 +83,12 @@ class Yardstick:
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerFast:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "tokenizer.json"
-            path.write_bytes(self.family.tokenizer_json)
-            made = PreTrainedTokenizerFast(tokenizer_file=str(path), **self.family.special_tokens)
-        made.chat_template = self.family.template
-        return made
+        return _load(self.family.tokenizer_json)
 
-    @cached_property
+    @property
     def encoder(self) -> Encoder:
-        return Encoder(self.family.tokenizer_json)
+        """The renderer's own: it takes a second to build one."""
+        return self.family.renderer._encoder
 
     def shown(self, text: str) -> str:
         """`text` with what the tokenizer cannot spell escaped."""
@@ -110,7 +106,9 @@ class Yardstick:
         return self.tokenizer.apply_chat_template(
             [self._entry(message) for message in messages],
             tools=[tool.openai() for tool in tools] or None,
+            chat_template=self.family.template,
             **options,
+            **self.family.special_tokens,
             **self._date,
             **self.family.variables,
         )
@@ -139,6 +137,14 @@ class Yardstick:
 
     def _given(self, call: Any) -> Any:
         return json.dumps(call.arguments, ensure_ascii=False) if self.family.arguments_as_text else call.arguments
+
+
+@cache
+def _load(tokenizer_json: bytes) -> PreTrainedTokenizerFast:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tokenizer.json"
+        path.write_bytes(tokenizer_json)
+        return PreTrainedTokenizerFast(tokenizer_file=str(path))
 
 
 @cache

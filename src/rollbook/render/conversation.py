@@ -45,6 +45,8 @@ class Chat:
 
     def _entry(self, message: Message, tag: str) -> TemplateMessage:
         role, text = message.role, message.content
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] (a block from untyped code)
+            raise ModelError(f"the content of a {role} message is no text; images and other blocks cannot be rendered")
         calls = [_checked(call) for call in message.tool_calls]
         if role is Role.TOOL and self.tool_prompt is not None:
             role, text = self.tool_prompt.result_role, self.tool_prompt.result_text(text)
