@@ -515,14 +515,12 @@ def _reasoning_calls_nothing(subject: _Subject) -> bool:
 
 @_behaviour
 def _quoted_calls_are_text(subject: _Subject) -> bool:
-    """A reply of ordinary tokens that spells the control tokens around a call does not have those tokens; what reads
-    as ok of it was spelled whole."""
+    """Where control tokens mark a call, a reply of ordinary tokens that spells them makes no call that reads as ok."""
     written = _written(subject, _CALLS[:1])
-    if written is None:
+    if written is None or not set(subject.control.values()).intersection(written[0][:-1]):
         return False
-    text = subject.renderer.decode(_array(written[0][:-1]))
-    parsed = _parse(subject.renderer, [*subject.renderer.encode(text).tolist(), _stop(subject.renderer)])
-    for call in parsed.message.tool_calls:
-        same = (call.name, call.arguments) == (_CALLS[0].name, _CALLS[0].arguments)
-        _hold(same or call.status is not ParseStatus.OK, f"a quoted call reads as {call}")
+    ids = subject.renderer.encode(subject.renderer.decode(_array(written[0][:-1]))).tolist()
+    found = _parse(subject.renderer, [*ids, written[0][-1]], inside_reasoning=written[1]).message.tool_calls
+    wrong = [call for call in found if call.status is ParseStatus.OK]
+    _hold(not wrong, f"a quoted call reads as {wrong}")
     return True
