@@ -24,11 +24,11 @@ from rollbook.render.encode import Encoder, Piece
 from rollbook.render.findings import TemplateRefused, TemplateReport
 from rollbook.render.formats import CallFormat, ReplyReader, opens_reasoning
 from rollbook.render.increments import Increments, Text, Tools
-from rollbook.render.probe import Facts, probe, template_hash
-from rollbook.render.properties import call_format_of, findings_of
+from rollbook.render.judge import judge
+from rollbook.render.probe import Facts
+from rollbook.render.properties import call_format_of
 from rollbook.render.protocol import Parsed, RenderedMessage, RendererInfo, Rendering
 from rollbook.render.template import ChatTemplate
-from rollbook.render.tokens_check import token_findings
 from rollbook.render.toolprompt import ToolPrompt
 from rollbook.render.vocabulary import TokenText, show_bytes
 from rollbook.trace.message import Message, Role
@@ -94,13 +94,9 @@ class ChatRenderer:
             missing = sorted(config.stop_ids - stops.keys())
             raise ModelError(f"the tokenizer has no added tokens for the stop ids {missing or 'none were given'}")
         compiled = ChatTemplate(template, config.special_tokens, config.variables, config.now)
-        seen = probe(compiled, sorted(stops.values()))
-        report = TemplateReport(
-            config.name, template_hash(template), (*findings_of(seen), *token_findings(seen, encoder))
-        )
-        forbidding = next((finding for finding in report.findings if finding.forbids), None)
-        if forbidding is not None:
-            raise TemplateRefused(forbidding)
+        seen, report = judge(compiled, sorted(stops.values()), config.name, encoder)
+        if seen is None or report.forbidding is not None:
+            raise TemplateRefused(report.forbidding or report.findings[0])
         prompt = None if seen.facts.renders_tools else config.tool_prompt
         info = RendererInfo(
             name=config.name,
