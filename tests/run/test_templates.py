@@ -41,7 +41,7 @@ def test_a_template_alone_needs_its_stop_token(tmp_path: Path) -> None:
     report = check_template(path, stops=STOPS)
     assert not report.sound
     assert report.get(Property.CONTROL) is None
-    with pytest.raises(UsageError, match="name it .*--stop"):
+    with pytest.raises(UsageError, match=r"name it .*--stop"):
         check_template(path)
 
 
