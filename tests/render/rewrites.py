@@ -51,10 +51,12 @@ def _last_question(pieces: Sequence[Piece]) -> int:
 
 
 def drops_reasoning(pieces: Sequence[Piece], family: Stock) -> list[Piece]:
-    """Turns before the last question lose their reasoning block."""
+    """Turns before the last question lose their reasoning, or what stands in its place remains."""
     last = _last_question(pieces)
     return [
-        _with_text(piece, piece.text.removeprefix(piece.reasoning)) if piece.said and place < last else piece
+        _with_text(piece, family.kept + piece.text.removeprefix(piece.reasoning))
+        if piece.said and piece.reasoning and place < last
+        else piece
         for place, piece in enumerate(pieces)
     ]
 

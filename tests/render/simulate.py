@@ -167,7 +167,7 @@ def moments(name: str, talk: Conversation) -> Iterator[Moment]:
     pieces = [_batch(yard, made[0], talk.start)]
     yield _moment(yard, pieces, made, said, talk)
     for turn in talk.turns:
-        piece = _turn(yard, said, turn.message, talk.tools)
+        piece = _turn(yard, said, turn, talk.tools)
         said += [turn.message, *turn.batch]
         made.append(renderer.extend(piece.ids[-1], turn.batch, talk.tools))
         pieces += [piece, _batch(yard, made[-1], turn.batch)]
@@ -186,23 +186,24 @@ def _batch(yard: Yardstick, rendering: Rendering, batch: tuple[Message, ...]) ->
     return Piece(ids, stock(yard.family.name).renderer.decode(np.array(ids, np.int32)), batch=batch)
 
 
-def _turn(yard: Yardstick, said: list[Message], message: Message, tools: Sequence[ToolSpec]) -> Piece:
-    """The turn as the model writes it behind the generation prompt, up to the end-of-turn token."""
+def _turn(yard: Yardstick, said: list[Message], turn: Turn, tools: Sequence[ToolSpec]) -> Piece:
+    """The turn as the model writes it behind the generation prompt, up to the token that ends it."""
+    message, family = turn.message, yard.family
     before = yard.render(said, tools, prompt=True)
     after = yard.render([*said, message], tools, prompt=False)
-    family = yard.family
-    if not (family.opens and before.endswith(family.opens)):
-        assert after.startswith(before), (before[-80:], after[len(before) - 80 :])
-        rest, thought = after[len(before) :], ""
-        if family.thought and rest.startswith(family.thought[0]):
-            thought = rest[: rest.index(family.thought[1]) + len(family.thought[1])]
-    else:  # history shows no reasoning: the model closes what the generation prompt opened
-        kept = before.removesuffix(family.opens) + family.kept
-        assert after.startswith(kept), (before[-80:], after[len(before) - 80 :])
+    opened = family.opens if family.opens and before.endswith(family.opens) else ""
+    kept = before.removesuffix(opened) + family.kept if opened else before
+    assert after.startswith(kept), (before[-80:], after[len(before) - 80 :])
+    rest, thought = after[len(kept) :], ""
+    if opened:  # history shows no reasoning: the model closes what the generation prompt opened
         thought = f"{message.reasoning or ''}{family.thought[1]}"
-        rest = thought + after[len(kept) :]
-    ends = [rest.find(stop) + len(stop) for stop in family.stops if stop in rest]
-    text = rest[: min(ends)]
+        rest = thought + rest
+    elif family.thought[0] and rest.startswith(family.thought[0]):
+        thought = rest[: rest.index(family.thought[1]) + len(family.thought[1])]
+    if family.ends:
+        text = rest + family.ends[turn.batch[0].role]
+    else:
+        text = rest[: min(rest.find(stop) + len(stop) for stop in family.stops if stop in rest)]
     return Piece(yard.encode(text), text, said=message, reasoning=thought)
 
 

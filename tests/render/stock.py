@@ -17,6 +17,7 @@ from typing import Any
 
 from rollbook.models import load_model
 from rollbook.render import HERMES_EXAMPLES, ChatRenderer, RendererConfig
+from rollbook.trace.message import Role
 from tests.real_tokenizers import template, tokenizer
 from tests.render.families import CACHE, small_tokenizer
 
@@ -55,6 +56,8 @@ class Stock:
     """What history shows in place of `opens` and the reasoning."""
     results: tuple[str, str] = ("", "")
     """How the first results of a conversation begin, and how later ones do, where that differs."""
+    ends: Mapping[Role, str] = field(default_factory=dict[Role, str])
+    """What ends a turn, by the role that follows, where no token of its own does."""
     arguments_as_text: bool = False
     """True where the template wants the arguments of a call as JSON text."""
 
@@ -143,7 +146,13 @@ _ALL = (
     _llama("llama3.1", "meta-llama-Llama-3.1-8B-Instruct"),
     _llama("llama3.2", "meta-llama-Llama-3.2-3B-Instruct"),
     _deepseek("deepseek-v3", lambda: _own("deepseek_v3"), results=(_OUTPUTS + _OUTPUT, "\n" + _OUTPUT)),
-    _deepseek("deepseek-v3-trl", lambda: template("trl/deepseekv3")),
+    _deepseek(
+        "deepseek-v3-trl",
+        lambda: template("trl/deepseekv3"),
+        thought=("<think>\n", "\n</think>\n\n"),
+        opens="<think>\n",
+        arguments_as_text=True,
+    ),
     _deepseek("deepseek-v3.1", lambda: template("deepseek-ai-DeepSeek-V3.1")),
     _deepseek(
         "deepseek-v3.1-thinking",
@@ -153,7 +162,13 @@ _ALL = (
         opens="<think>",
         kept="<think></think>",
     ),
-    _deepseek("deepseek-r1", lambda: template("llama-cpp-deepseek-r1")),
+    _deepseek(
+        "deepseek-r1",
+        lambda: template("llama-cpp-deepseek-r1"),
+        thought=("<think>\n", "\n</think>\n\n"),
+        opens="<think>\n",
+        results=(f"{_OUTPUTS}\n{_OUTPUT}", f"\n{_OUTPUT}"),
+    ),
     Stock(
         "gemma3",
         lambda: _npm("gemma3"),
@@ -166,6 +181,9 @@ _ALL = (
         lambda: small_tokenizer(tuple(_GLM)),
         lambda: template("GLM-4.6"),
         ("<|endoftext|>", "<|user|>", "<|observation|>"),
+        thought=("\n<think>", "</think>"),
+        kept="\n<think></think>",
+        ends={Role.USER: "<|user|>", Role.TOOL: "<|observation|>"},
     ),
     Stock("kimi-k2", lambda: small_tokenizer(tuple(_KIMI)), lambda: template("moonshotai-Kimi-K2"), ("<|im_end|>",)),
 )
