@@ -20,7 +20,7 @@ import numpy as np
 from rollbook.errors import ModelError
 from rollbook.render.conversation import Chat
 from rollbook.render.encode import Encoder, Piece
-from rollbook.render.hermes import HermesParser, last_opens_reasoning
+from rollbook.render.formats import CallFormat, ReplyReader, opens_reasoning
 from rollbook.render.increments import Increments, Text, Tools
 from rollbook.render.probe import Finding, probe
 from rollbook.render.protocol import Parsed, RenderedMessage, RendererInfo, Rendering
@@ -70,7 +70,7 @@ class ChatRenderer:
         self._tool_prompt = tool_prompt
         self._info = info
         self._chat = Chat(tool_prompt, finding.renders_calls)
-        self._parser = HermesParser(encoder.vocabulary, encoder.added)
+        self._parser = ReplyReader(CallFormat.HERMES, encoder.vocabulary, encoder.added)
         self._close = encoder.added[finding.close]
 
     @classmethod
@@ -140,7 +140,7 @@ class ChatRenderer:
         cut: bool,
         call_prefix: str,
     ) -> Parsed:
-        """Read sampled ids strictly (the rules stand in `rollbook.render.hermes`)."""
+        """Read sampled ids strictly (the rules stand in `rollbook.render.formats.reply`)."""
         ids: list[int] = token_ids.tolist()
         closed = bool(ids) and ids[-1] in self._info.stop_ids
         message = self._parser.parse(
@@ -180,7 +180,7 @@ class ChatRenderer:
                 for message, piece, new in zip(messages, pieces[:-1], added, strict=True)
             ),
             prompt_ids=pieces[-1].token_ids,
-            inside_reasoning=last_opens_reasoning(text.prompt),
+            inside_reasoning=opens_reasoning(text.prompt),
             tools_rendered=True,
         )
 
