@@ -74,7 +74,8 @@ def _texts(body: Body) -> list[bytes]:
 
 def _broken(markers: list[str], texts: list[bytes], name: str) -> Refused:
     """Malformed, or ambiguous where the whole would be well-formed with some markers taken as text of a value."""
-    if markers[:3] == _PAIR[:3] and markers[-1] == _VALUE_END and not texts[-1].strip(_SPACE.encode()):
+    framed = len(markers) > 4 and markers[:3] == _PAIR[:3] and markers[-1] == _VALUE_END
+    if framed and not (texts[2] + texts[-1]).strip(_SPACE.encode()):
         why = "ambiguous: a value holds markers of the form, or the markers are out of order"
         return Refused(ParseStatus.BAD_ARGUMENTS, why, name=name)
     return malformed("pairs of <arg_key> and <arg_value> must follow the name, and nothing else", name=name)
