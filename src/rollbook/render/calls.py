@@ -211,7 +211,7 @@ def text_of(body: bytes) -> str:
     try:
         return body.decode("utf-8")
     except ValueError as problem:
-        raise Refused(ParseStatus.INVALID_JSON, f"the tool call is not valid JSON: {problem}") from problem
+        raise Refused(ParseStatus.INVALID_JSON, f"the tool call is not UTF-8: {problem}") from problem
 
 
 def json_call(text: str, arguments_key: str = "arguments", *, id_key: str | None = None) -> Attempt:

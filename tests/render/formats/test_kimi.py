@@ -64,3 +64,16 @@ def test_a_wrong_id_that_is_long_is_not_kept() -> None:
 def test_what_does_not_run(body: str, status: ParseStatus) -> None:
     said = read(KIMI, wrap(KIMI, body), TOOLS)
     assert (statuses(said), said.content) == ([status], "")
+
+
+def test_a_call_that_is_not_read_takes_no_id_from_the_one_that_is() -> None:
+    start, end = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
+    one = f"<|tool_call_begin|>functions.exec:4{ARGS}{{}}"
+    closed = f"{one}<|tool_call_end|>"
+    for text in (
+        f"<think>{closed}</think>{start}{closed}{end}",
+        f"{start}{one}{closed}{end}",
+        f"{closed}{start}{closed}",
+    ):
+        first, second = read(KIMI, text, TOOLS).tool_calls
+        assert (first.id, second.id, second.status) == ("t4.0", "functions.exec:4", ParseStatus.OK)

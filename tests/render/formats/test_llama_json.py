@@ -33,7 +33,21 @@ def test_a_semicolon_inside_a_string_separates_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ['{"answer": 5}', "{}", "{", "{}; {}", f"I call {ADD}", f"[{ADD}]", '{"names": 1}', '"name"', "{name: 1}"]
+    "text",
+    [
+        '{"answer": 5}',
+        "{}",
+        "{",
+        "{}; {}",
+        f"I call {ADD}",
+        f"[{ADD}]",
+        '{"names": 1}',
+        '"name"',
+        "{name: 1}",
+        '{"name": "Ann", "age": 3}',
+        '{"type": "object"}',
+        '{"name": "sub"}',
+    ],
 )
 def test_other_replies_are_content(text: str) -> None:
     said = read(LLAMA, text)
@@ -51,13 +65,14 @@ def test_other_replies_are_content(text: str) -> None:
         (ADD.replace('"', "'"), ParseStatus.INVALID_JSON),
         (f"```json\n{ADD}\n```", ParseStatus.INVALID_JSON),
         (f"```\n{ADD}\n```", ParseStatus.INVALID_JSON),
-        ('{"name": listt_windows"}', ParseStatus.INVALID_JSON),
+        ('{"name": "do", "parameters": {"action": listt_windows"}}', ParseStatus.INVALID_JSON),
+        ('{"name": "do", }', ParseStatus.INVALID_JSON),
         ('{"name": "add", "parameters": ' + "[" * 100, ParseStatus.INVALID_JSON),
         ('{"name": "add", "arguments": {"a": 1, "b": 2}}', ParseStatus.NOT_AN_OBJECT),
         ('{"name": "add"}', ParseStatus.NOT_AN_OBJECT),
         ('{"parameters": {}}', ParseStatus.MISSING_NAME),
         ('{"type": "function", "name": "do", "parameters": {}}', ParseStatus.BAD_ARGUMENTS),
-        ('{"type": "function", "function": {}}', ParseStatus.MISSING_NAME),
+        ('{"type": "function", "function": {"name": "do", "parameters": {}}}', ParseStatus.MISSING_NAME),
         ('<|python_tag|>brave_search.call(query="x")', ParseStatus.INVALID_JSON),
         ("<|python_tag|>", ParseStatus.INVALID_JSON),
         ("<|python_tag|>[]", ParseStatus.NOT_AN_OBJECT),

@@ -59,7 +59,7 @@ def test_parallel_calls_keep_their_order(kind: CallFormat, marked: bool) -> None
 @both
 def test_reasoning_is_split_off_before_calls_are_read(kind: CallFormat, marked: bool) -> None:
     opens, closes = think(kind)
-    draft = spell(kind, SUM)
+    draft = spell(kind, ("do", {"draft": 1}))
     for text, thinking in ((f"{opens}\nI try {draft}\n{closes}", False), (f"\nI try {draft}\n{closes}", True)):
         said = read(kind, f"{text}\n\n{spell(kind, NOTHING)}", thinking=thinking, marked=marked)
         ran = [call for call in said.tool_calls if call.status is ParseStatus.OK]

@@ -7,7 +7,7 @@ attempts (mostly one) without knowing of tools; the state machine that finds bod
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
@@ -49,8 +49,9 @@ class Form(ABC):
     def find(self, body: Body) -> list[Found]:
         """The attempts of a closed body, in order; at least one."""
 
-    def unmarked(self, content: bytes) -> bool:
-        """True where `content`, all that the reply says outside reasoning, is calls without a marker."""
+    def unmarked(self, content: bytes, names: Set[str]) -> bool:
+        """True where `content`, all that the reply says outside reasoning, is calls without a marker. `names`: the
+        tools that are offered."""
         return False
 
     def weight(self, part: Part) -> int:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
 from rollbook.render.calls import MAX_DEPTH, Attempt, Refused, holds_big, read_json
@@ -57,7 +57,7 @@ class LlamaPythonic(Form):
         except Refused as why:
             return [refused(raw, why)]
 
-    def unmarked(self, content: bytes) -> bool:
+    def unmarked(self, content: bytes, names: Set[str]) -> bool:
         return _STARTS.match(content) is not None
 
 

@@ -20,14 +20,15 @@ the content (the family says when). Content is what stands outside calls and rea
 space too, less the end-of-turn token; reasoning likewise. Where content is not UTF-8 it shows U+FFFD, and `raw`
 holds the bytes.
 
-Ids of calls are the policy's own where it wrote one. An id that stands twice in one reply makes the second call
+Ids of calls that were read are the policy's own where it wrote one; a call that stays open, stands in reasoning or out
+of its section has one of ours, so that a draft cannot take the id of the call that follows it. An id that stands twice in one reply makes the second call
 malformed (`invalid_json`, if nothing else was wrong), under an id of ours.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import msgspec
@@ -83,7 +84,7 @@ class ReplyReader:
     ) -> Message:
         for part in parts:
             reply.take(part)
-        reply.finish(cut=cut)
+        reply.finish({tool.name for tool in tools}, cut=cut)
         content = b"".join(reply.content)
         text = show_bytes(content)
         return Message(
@@ -101,19 +102,19 @@ class ReplyReader:
             for found in self._found(call):
                 own = self._form.call_id(prefix, number)
                 number += 1
-                if call.status is not ParseStatus.OK:
+                if call.status is ParseStatus.OK:
+                    made = self._calls.read(found.read, found.raw, tools, own)
+                else:
                     why = _why(call.status, self._form)
-                    yield ToolCall(id=own, raw=show_bytes(found.raw), status=call.status, error=why)
-                    continue
-                made = self._calls.read(found.read, found.raw, tools, own)
+                    made = ToolCall(id=own, raw=show_bytes(found.raw), status=call.status, error=why)
                 yield made if made.id not in seen else _twice(made, own)
                 seen.add(made.id)
 
     def _found(self, call: _Call) -> list[Found]:
         if call.status is ParseStatus.OK and not call.misplaced:
             return self._form.find(call.body)
-        raw = raw_of(call.body)
-        return [refused(raw, malformed("it stands outside the markers of a section of calls"))]
+        outside = malformed("it stands outside the markers of a section of calls")
+        return [refused(raw_of(call.body), outside)]
 
 
 def _twice(call: ToolCall, own: str) -> ToolCall:
@@ -247,14 +248,14 @@ class _Reply:
             case _:
                 self._add(part.encode())
 
-    def finish(self, *, cut: bool) -> None:
+    def finish(self, names: Set[str], *, cut: bool) -> None:
         """The reply ends here."""
         ended = ParseStatus.OK if self._form.closes is None else ParseStatus.UNCLOSED
         self._close(ParseStatus.CUT if cut else ended)
         if self._marked or self._until:
             return
         content = b"".join(self.content)
-        if self._form.unmarked(content):
+        if self._form.unmarked(content, names):
             self.content = []
             self.calls.append(_Call([content], ParseStatus.CUT if cut else ParseStatus.OK, misplaced=False))
 
