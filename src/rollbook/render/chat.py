@@ -129,7 +129,7 @@ class ChatRenderer:
         passed = self._tools(tools) if self._finding.tools_each_time else None
         text = self._increments.after_turn(self._chat.entries(messages), passed)
         forced = () if last_id in self._info.stop_ids else (self._close,)
-        return self._rendering(messages, text, forced=forced, added=[False] * len(messages))
+        return self._rendering(messages, text, forced=forced, added=[False] * len(messages), behind=True)
 
     def parse(
         self,
@@ -163,15 +163,21 @@ class ChatRenderer:
     def reencode(self, token_ids: TokenIds) -> TokenIds:
         """What the tokenizer makes of the decoded text, control tokens parsed: where it differs, re-encoding would
         have drifted."""
-        return self._encoder.encode_parsed(self.decode(token_ids))
+        return self._encoder.reencode(token_ids)
 
     def _tools(self, tools: Sequence[ToolSpec]) -> Tools:
         return None if self._tool_prompt is not None or not tools else [tool.openai() for tool in tools]
 
     def _rendering(
-        self, messages: Sequence[Message], text: Text, *, forced: tuple[int, ...], added: Sequence[bool]
+        self,
+        messages: Sequence[Message],
+        text: Text,
+        *,
+        forced: tuple[int, ...],
+        added: Sequence[bool],
+        behind: bool = False,
     ) -> Rendering:
-        pieces = self._encoder.encode(text.text, text.ends)
+        pieces = self._encoder.encode(text.text, text.ends, behind=behind)
         if forced:
             pieces[0] = _forced(forced, pieces[0])
         return Rendering(

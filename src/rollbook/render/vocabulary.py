@@ -1,8 +1,10 @@
 """The exact bytes behind each token id, and ids as text.
 
-Byte-level tokenizers spell a byte as one printable character; undoing that gives the bytes of a token without the
-losses of a decoder. Added tokens are their own spelling. Text for people shows bytes that are not UTF-8 as U+FFFD;
-the bytes stay available.
+Byte-level tokenizers spell a byte as one printable character; SentencePiece-style ones spell a blank as ``▁`` and,
+with byte fallback, a byte as ``<0x41>``. Undoing that gives the bytes of a token without the losses of a decoder: no
+blank is stripped and nothing is cleaned up, so the bytes of a sequence are the bytes of its tokens one after another.
+A ``▁`` in a text is a blank to a SentencePiece-style tokenizer; nothing can tell them apart afterwards. Control
+tokens are their own spelling. Text for people shows bytes that are not UTF-8 as U+FFFD; the bytes stay available.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from rollbook.errors import ModelError
+from rollbook.render.bare import blank_sign
 from rollbook.trace.node import TokenIds
 
 __all__ = ["TokenText", "Vocabulary", "show_bytes"]
@@ -30,6 +33,7 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 _ALPHABET = _byte_alphabet()
+_BYTE_NAMES = {f"<0x{byte:02X}>": byte for byte in range(256)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +51,41 @@ class TokenText:
 class Vocabulary(dict[int, bytes]):
     """Bytes by token id, worked out at first use."""
 
-    def __init__(self, tokenizer: Tokenizer, parts: Mapping[str, Any], added: Mapping[int, str]) -> None:
-        super().__init__({token: _utf8(text) for token, text in added.items()})
-        if not _byte_level(parts.get("decoder")):
+    def __init__(self, tokenizer: Tokenizer, parts: Mapping[str, Any], control: Mapping[int, str]) -> None:
+        super().__init__({token: _utf8(text) for token, text in control.items()})
+        self.byte_level = _byte_level(parts.get("decoder"))
+        """True where tokens are spelled byte by byte, False for the SentencePiece style."""
+        self._sign = blank_sign(parts)
+        if not self.byte_level and self._sign is None:
             raise ModelError(
-                "the tokenizer is not byte-level (its decoder has no ByteLevel part); this kind is not supported"
+                "the tokenizer is not byte-level (its decoder has no ByteLevel part), nor does it replace blanks as "
+                "SentencePiece does; this kind is not supported"
             )
+        self._byte_names = _BYTE_NAMES if parts["model"].get("byte_fallback") is True else {}
         self._tokenizer = tokenizer
 
     def __missing__(self, token: int) -> bytes:
         spelled = self._tokenizer.id_to_token(token) if token >= 0 else None
-        found = f"<unknown id {token}>".encode() if spelled is None else bytes(_spell(spelled))
+        found = f"<unknown id {token}>".encode() if spelled is None else self._bytes_of(spelled)
         self[token] = found
         return found
 
+    def _bytes_of(self, spelled: str) -> bytes:
+        if self.byte_level:
+            return bytes(_spell(spelled))
+        byte = self._byte_names.get(spelled)
+        return _utf8(spelled.replace(self._sign or " ", " ")) if byte is None else bytes([byte])
+
     def missing(self) -> frozenset[int]:
-        """Bytes that no token stands for alone; text that needs them cannot be encoded."""
-        return frozenset(byte for shown, byte in _ALPHABET.items() if self._tokenizer.token_to_id(shown) is None)
+        """Bytes that no token stands for alone; text that needs them cannot be encoded byte by byte."""
+        names = _ALPHABET if self.byte_level else self._byte_names
+        found = {byte for name, byte in names.items() if self._tokenizer.token_to_id(name) is not None}
+        return frozenset(range(256)) - found
+
+    def characters(self) -> frozenset[str]:
+        """Characters that are tokens of their own (a SentencePiece-style vocabulary)."""
+        single = (word.replace(self._sign or " ", " ") for word in self._tokenizer.get_vocab() if len(word) == 1)
+        return frozenset(single)
 
     def join(self, token_ids: Iterable[int]) -> bytes:
         """The bytes that the tokens spell."""
