@@ -94,7 +94,7 @@ def _never(part: Any) -> Any:
         case {"type": "Metaspace", "prepend_scheme": "first"}:
             return {**cast("_Parts", part), "prepend_scheme": "never"}
         case {"type": "Sequence", "pretokenizers": [*inner]}:
-            return {**cast("_Parts", part), "pretokenizers": [_never(each) for each in cast("list[Any]", inner)]}
+            return {**cast("_Parts", part), "pretokenizers": [_never(each) for each in inner]}
         case _:
             return part
 

@@ -303,8 +303,8 @@ def _in_front(processor: Any) -> tuple[int, ...]:
     """What a post-processor puts before a text; a tokenizer of one word shows it."""
     if processor is None:
         return ()
-    model = {"type": "BPE", "vocab": {"a": 0}, "merges": []}
-    parts = {"version": "1.0", "added_tokens": [], "post_processor": processor, "model": model}
+    model: dict[str, Any] = {"type": "BPE", "vocab": {"a": 0}, "merges": []}
+    parts: dict[str, Any] = {"version": "1.0", "added_tokens": [], "post_processor": processor, "model": model}
     encoding = Tokenizer.from_str(json.dumps({**_NOTHING, **parts})).encode("a")
     front = takewhile(lambda pair: pair[1] is None, zip(encoding.ids, encoding.sequence_ids, strict=True))
     return tuple(token for token, _ in front)

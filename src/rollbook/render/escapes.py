@@ -46,7 +46,11 @@ class Escapes:
         needed = set("\\xuU0123456789abcdef") - set(known)
         if needed:
             raise ModelError(f"the tokenizer's vocabulary cannot spell {min(needed)!r}; it is not fit for text")
-        asked = lru_cache(_MAX_ASKED)(lambda char: not "\ud800" <= char <= "\udfff" and spells(char))
+
+        @lru_cache(_MAX_ASKED)
+        def asked(char: str) -> bool:
+            return not "\ud800" <= char <= "\udfff" and spells(char)
+
         return cls(re.compile(f"([^{re.escape(''.join(sorted(known)))}])"), asked)
 
     @classmethod
