@@ -21,7 +21,8 @@ def write(path: Path, *, tensors: bool = True, **changes: Any) -> Path:
     setters = {
         "model": writer.add_tokenizer_model, "pre": writer.add_tokenizer_pre, "tokens": writer.add_token_list,
         "types": writer.add_token_types, "merges": writer.add_token_merges, "template": writer.add_chat_template,
-        "bos": writer.add_bos_token_id, "eos": writer.add_eos_token_id, "context": writer.add_context_length, "scores": writer.add_token_scores, "prefix": writer.add_add_space_prefix,
+        "bos": writer.add_bos_token_id, "eos": writer.add_eos_token_id, "context": writer.add_context_length,
+        "scores": writer.add_token_scores, "prefix": writer.add_add_space_prefix,
     }  # fmt: skip
     for key, setter in setters.items():
         if given[key] is not None:

@@ -7,7 +7,6 @@ from tokenizers import Tokenizer
 from rollbook.errors import ModelError
 from rollbook.models.gguf_file import read_gguf
 from rollbook.models.gguf_tokenizer import tokenizer_json
-
 from rollbook.models.sentencepiece_file import sentencepiece_json
 
 from .gguf_samples import write

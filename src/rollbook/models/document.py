@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["added_token", "byte_level", "replace_blanks", "sequence", "split", "spelled", "write"]
+__all__ = ["added_token", "byte_level", "replace_blanks", "sequence", "spelled", "split", "write"]
 
 _Part = dict[str, Any]
 _SHOWN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]

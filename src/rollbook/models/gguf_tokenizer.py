@@ -45,7 +45,7 @@ def tokenizer_json(metadata: Mapping[str, GgufValue], source: str) -> bytes:
         known = ", ".join(_PRE_TOKENIZERS)
         raise ModelError(
             f"{source}: tokenizer {model!r} with pre-tokenizer {pre!r} cannot be rebuilt from the GGUF; supported is "
-            f"'llama', and 'gpt2' with one of {known}. Give the model's tokenizer folder (with tokenizer.json) beside it"
+            f"'llama' and 'gpt2' with one of {known}. Give the model's tokenizer folder (with tokenizer.json)"
         )
     tokens = _strings(metadata, "tokenizer.ggml.tokens", source)
     merges = _strings(metadata, "tokenizer.ggml.merges", source)

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from rollbook.errors import ModelError
 from rollbook.models.pieces import Pieces, PieceType, pieces_json
 
-__all__ = ["sentencepiece_json"]
+__all__ = ["sentencepiece_json", "sentencepiece_roles"]
 
 MAX_PIECES = 1 << 21
 """Pieces of a vocabulary."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _UNIGRAM, _BPE = 1, 2
+
+# field of the trainer's settings, and the id where it says nothing; -1 (none) comes as a huge number
+_ROLES = {"unk_token": (40, 0), "bos_token": (41, 1), "eos_token": (42, 2), "pad_token": (43, (1 << 64) - 1)}
 
 _Field = tuple[int, int | bytes]
 
@@ -28,16 +32,29 @@ class _Damaged(Exception):
     """The bytes are no message of this kind."""
 
 
+class _Model(NamedTuple):
+    pieces: Pieces
+    roles: dict[str, str]
+
+
 def sentencepiece_json(data: bytes, source: str) -> bytes:
     """The bytes of a ``tokenizer.json``. `source` names the file in errors. Raises `ModelError`."""
+    return pieces_json(_parsed(data, source).pieces, source)
+
+
+def sentencepiece_roles(data: bytes) -> dict[str, str]:
+    """The special tokens that the model itself names (``bos_token`` ...). Raises `ModelError`."""
+    return _parsed(data, "the model").roles
+
+
+def _parsed(data: bytes, source: str) -> _Model:
     try:
-        pieces = _read(data, source)
+        return _read(data, source)
     except (_Damaged, UnicodeDecodeError) as error:
         raise ModelError(f"{source} is no SentencePiece model, or is cut short: fetch or copy it again") from error
-    return pieces_json(pieces, source)
 
 
-def _read(data: bytes, source: str) -> Pieces:
+def _read(data: bytes, source: str) -> _Model:
     rows: list[tuple[str, float, int]] = []
     trainer: dict[int, int | bytes] = {}
     normalizer: dict[int, int | bytes] = {}
@@ -51,13 +68,17 @@ def _read(data: bytes, source: str) -> Pieces:
         if len(rows) > MAX_PIECES:
             raise _Damaged
     _check(trainer, normalizer, source)
-    return Pieces(
+    pieces = Pieces(
         texts=[text for text, _, _ in rows],
         scores=[score for _, score, _ in rows],
         types=[kind for _, _, kind in rows],
         unigram=trainer.get(3, _UNIGRAM) == _UNIGRAM,
         dummy_blank=bool(normalizer.get(3, 1)),
     )
+    places = {role: trainer.get(field, default) for role, (field, default) in _ROLES.items()}
+    roles = {role: place for role, place in places.items() if isinstance(place, int) and place < len(rows)}
+    special = (PieceType.CONTROL, PieceType.UNKNOWN)
+    return _Model(pieces, {role: rows[place][0] for role, place in roles.items() if rows[place][2] in special})
 
 
 def _check(trainer: dict[int, int | bytes], normalizer: dict[int, int | bytes], source: str) -> None:

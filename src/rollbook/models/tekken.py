@@ -15,7 +15,10 @@ import msgspec
 from rollbook.errors import ModelError
 from rollbook.models.tiktoken_file import MAX_TOKEN, MAX_TOKENS, tiktoken_json
 
-__all__ = ["tekken_json"]
+__all__ = ["TEKKEN_ROLES", "tekken_json"]
+
+TEKKEN_ROLES = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+"""Special tokens of the format, by the names that templates use."""
 
 _FIRST = (
     "<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]",

@@ -10,13 +10,14 @@ pattern that cuts text into pieces and the control tokens stand in no rank file.
 from __future__ import annotations
 
 import binascii
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rollbook.errors import ModelError
-from rollbook.models.document import added_token, byte_level, sequence, split, spelled, write
+from rollbook.models.document import added_token, byte_level, sequence, spelled, split, write
 
-__all__ = ["FAMILIES", "TiktokenFamily", "read_ranks", "tiktoken_json"]
+__all__ = ["FAMILIES", "TiktokenFamily", "is_rank_file", "read_ranks", "tiktoken_json"]
 
 MAX_TOKENS = 1 << 21
 """Tokens of a vocabulary."""
@@ -76,8 +77,13 @@ FAMILIES: dict[str, TiktokenFamily] = {
 """By name. The control tokens of ``llama3`` and ``o200k`` differ from model to model and have to be given."""
 
 
+def is_rank_file(data: bytes) -> bool:
+    """True where the first line has the form of a rank file's."""
+    return re.match(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?(\n|\Z)", data) is not None
+
+
 def read_ranks(data: bytes, source: str) -> dict[bytes, int]:
-    """Tokens and ranks of a rank file, in the order of ranks. `source` names the file in errors. Raises `ModelError`."""
+    """Tokens and ranks of a rank file, in the order of ranks. `source` names it in errors. Raises `ModelError`."""
     ranks: dict[bytes, int] = {}
     lines = data.splitlines()
     if len(lines) > MAX_TOKENS:

@@ -46,6 +46,10 @@ class TokenText:
     """int32, shape (tokens,): how many characters are complete after each token. A character that takes several
     tokens belongs to the token that completes it, so a token's characters are ``text[ends[i - 1]:ends[i]]``,
     perhaps none."""
+    spans: npt.NDArray[np.int32]
+    """int32, shape (tokens, 2): first and one behind the last of the characters that hold a byte of the token. A
+    character that takes several tokens lies in the spans of all of them; bytes that are not UTF-8 lie in that of the
+    U+FFFD that stands for them."""
 
 
 class Vocabulary(dict[int, bytes]):
@@ -93,13 +97,38 @@ class Vocabulary(dict[int, bytes]):
 
     def show(self, token_ids: TokenIds) -> TokenText:
         """Text and the characters of each token."""
+        spelled = [self[token] for token in token_ids.tolist()]
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        texts = [decoder.decode(self[token]) for token in token_ids.tolist()]
+        texts = [decoder.decode(data) for data in spelled]
         ends = np.cumsum([len(text) for text in texts], dtype=np.int32)
         tail = decoder.decode(b"", final=True)
         if tail:
             ends[-1] += len(tail)
-        return TokenText("".join(texts) + tail, ends)
+        return TokenText("".join(texts) + tail, ends, _spans(spelled))
+
+
+def _spans(spelled: list[bytes]) -> npt.NDArray[np.int32]:
+    owner = _owners(b"".join(spelled))
+    behind = np.append(owner, owner[-1:] + 1 if len(owner) else 0)
+    ends = np.cumsum([len(data) for data in spelled], dtype=np.int64)
+    starts = ends - np.array([len(data) for data in spelled], np.int64)
+    lasts = np.where(ends > starts, behind[np.maximum(ends - 1, 0)] + 1, behind[starts])
+    return np.stack((behind[starts], lasts), axis=1).astype(np.int32)
+
+
+def _owners(data: bytes) -> npt.NDArray[np.int64]:
+    """The character that each byte belongs to."""
+    heads = np.frombuffer(data, np.uint8) & 0xC0 != 0x80
+    view, at = memoryview(data), 0
+    while at < len(data):
+        try:
+            codecs.utf_8_decode(view[at:], "strict", True)
+            break
+        except UnicodeDecodeError as error:
+            heads[at + error.start : at + error.end] = False
+            heads[at + error.start] = True  # one U+FFFD stands for these bytes
+            at += error.end
+    return np.cumsum(heads) - 1
 
 
 def show_bytes(data: bytes) -> str:
