@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from rollbook.models import ModelFiles, load_model
 from tests.real_tokenizers import qwen3_files as qwen3_files
 from tests.real_tokenizers import qwen_tokenizer_json as qwen_tokenizer_json
-
-CACHE = Path(__file__).parent.parent / ".cache" / "rollbook"
+from tests.render.families import CACHE
 
 
 @pytest.fixture(scope="session")
