@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rollbook.models import ModelFiles
-from rollbook.models.harmony import ENCODINGS_VARIABLE, write_ranks
+from rollbook.models.harmony_ranks import ENCODINGS_VARIABLE, write_ranks
 from rollbook.render.harmony import HarmonyConfig, HarmonyEncoding, HarmonyRenderer, load_encoding
 
 __all__ = ["open_encoding", "open_harmony"]

@@ -15,7 +15,7 @@ from typing import Protocol, cast
 from rollbook.audit import Reencoder
 from rollbook.errors import ModelError, UsageError
 from rollbook.models import ModelFiles, ProgressCallback, default_cache, load_folder, load_model
-from rollbook.models.harmony import is_harmony
+from rollbook.models.harmony_ranks import is_harmony
 from rollbook.policy import LocalName, Policy, PolicyName, ScriptedName, load_script, parse_policy_name
 from rollbook.policy.names import DEFAULT_MODEL, RUNS
 from rollbook.render import HERMES_EXAMPLES, ChatRenderer, Renderer, RendererConfig
