@@ -80,7 +80,7 @@ class Script:
 def make_replies(renderer: ChatRenderer, corpus: Corpus, rng: np.random.Generator, count: int) -> list[Completion]:
     """Replies as a model would sample them: some text, one tool call, the end of the turn."""
     found: list[Completion] = []
-    closing = renderer.finding.close
+    closing = renderer.facts.close
     end = np.array(
         [each for each in renderer.info.stop_ids if renderer.decode(np.array([each], np.int32)) == closing], np.int32
     )

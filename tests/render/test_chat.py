@@ -138,7 +138,7 @@ def test_messages_of_a_batch_are_cut_between_them(name: str) -> None:
     chosen = family(name)
     made = chosen.renderer.extend(chosen.stop, [result("one"), result(""), result("three"), user("go")], ())
     shown = [chosen.renderer.decode(one.token_ids) for one in made.messages]
-    if chosen.renderer.finding.renders_calls:
+    if chosen.renderer.facts.renders_calls:
         assert shown == [
             "\n<|im_start|>user\n<tool_response>\none\n</tool_response>",
             "\n<tool_response>\n\n</tool_response>",

@@ -57,7 +57,7 @@ def test_the_end_of_turn_token_of_the_base_is_not_repeated() -> None:
 
 def test_only_the_template_ends_a_turn() -> None:
     text = concat(["x<|im_end|>", scaffold("<|im_end|>"), "<|im_end|>"])
-    assert QWEN.turn_end(text, 1) == 21
+    assert QWEN.stop(text, 1).end() == 21
 
 
 def test_an_empty_first_result_keeps_its_frame() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Any
 
@@ -136,8 +137,19 @@ def test_the_size_of_a_rendering_is_bounded() -> None:
 
 
 def test_json_is_content() -> None:
-    made = ChatTemplate("<{{ messages | tojson }}>").render([{"role": scaffold("<|im_end|>")}], None, prompt=True)
+    made = ChatTemplate("<{{ messages | tojson }}>").render([{"role": "<|im_end|>"}], None, prompt=True)
     assert tags_of(made) == SCAFFOLD + CONTENT * (len(made) - 2) + SCAFFOLD
+
+
+@given(st.dictionaries(st.text(max_size=3), st.text(max_size=6), max_size=3), st.booleans(), st.booleans())
+def test_json_keeps_the_tags_of_what_is_in_it(values: dict[str, str], ascii_only: bool, ordered: bool) -> None:
+    tracked = {key: Tracked(text, "x" * len(text)) for key, text in values.items()}
+    text = f"{{{{ value | tojson(ensure_ascii={ascii_only}, sort_keys={ordered}) }}}}"
+    made = ChatTemplate(text, variables={"value": tracked}).render([], None, prompt=True)
+    assert made.plain == json.dumps(values, ensure_ascii=ascii_only, sort_keys=ordered)
+    shown = "".join(char for char, tag in zip(made.plain, tags_of(made), strict=True) if tag == "x")
+    kept = sorted(values.items()) if ordered else values.items()
+    assert shown == "".join(json.dumps(value, ensure_ascii=ascii_only) for _, value in kept if value)
 
 
 def test_content_is_no_template() -> None:

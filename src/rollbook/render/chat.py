@@ -4,25 +4,29 @@ Prompt ids of a turn are the stored ids plus what `open` or `extend` give: a ful
 then on only what the template writes for the new messages, behind the end-of-turn token of the sampled turn. What
 the template writes behind that token (a line end) is scaffold of the next message. A sampled turn keeps its ids
 whatever they are: where its last one is no end-of-turn token, the template's own is put in before the next message
-as `forced`.
+as `forced`; where the next role's marker is what ends a turn (GLM), it is put in as scaffold unless it was sampled.
+A turn that ended with another token than the template writes there keeps it, and the rendering notes it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 
 from rollbook.errors import ModelError
-from rollbook.render.conversation import Chat
+from rollbook.render.conversation import Chat, TemplateMessage
 from rollbook.render.encode import Encoder, Piece
-from rollbook.render.hermes import HermesParser, last_opens_reasoning
+from rollbook.render.findings import TemplateRefused, TemplateReport
+from rollbook.render.formats import CallFormat, ReplyReader, opens_reasoning
 from rollbook.render.increments import Increments, Text, Tools
-from rollbook.render.probe import Finding, probe
+from rollbook.render.judge import judge
+from rollbook.render.probe import Facts
+from rollbook.render.properties import call_format_of
 from rollbook.render.protocol import Parsed, RenderedMessage, RendererInfo, Rendering
 from rollbook.render.template import ChatTemplate
 from rollbook.render.toolprompt import ToolPrompt
@@ -51,6 +55,8 @@ class RendererConfig:
     """How tools are told where the template has no place for them; a template that renders tools does not use it."""
     now: datetime | None = None
     """The date that a template may ask for; None: such a template is an error."""
+    call_format: CallFormat | None = None
+    """The form in which replies are read; None: the one in which the template writes calls."""
 
 
 class ChatRenderer:
@@ -60,76 +66,120 @@ class ChatRenderer:
         self,
         encoder: Encoder,
         increments: Increments,
-        finding: Finding,
+        facts: Facts,
+        report: TemplateReport,
         tool_prompt: ToolPrompt | None,
         info: RendererInfo,
+        call_format: CallFormat,
     ) -> None:
         self._encoder = encoder
         self._increments = increments
-        self._finding = finding
+        self._facts = facts
+        self._report = report
         self._tool_prompt = tool_prompt
         self._info = info
-        self._chat = Chat(tool_prompt, finding.renders_calls)
-        self._parser = HermesParser(encoder.vocabulary, encoder.added)
-        self._close = encoder.added[finding.close]
+        shape = increments.shape
+        self._chat = Chat(tool_prompt, facts.renders_calls, shape.arguments_as_text, shape.silent_calls)
+        self._reader = ReplyReader(call_format, encoder.vocabulary, encoder.added)
+        self._call_format = call_format
+        self._ids = encoder.added
 
     @classmethod
     def build(cls, tokenizer_json: bytes, template: str, config: RendererConfig) -> ChatRenderer:
-        """Compile, probe and check. Raises `ModelError` with the finding that forbids the pair."""
+        """Compile, probe and check. Raises `TemplateRefused` with the finding that forbids the pair, and `ModelError`
+        for files that cannot be read."""
         encoder = Encoder(tokenizer_json)
         stops = {token: text for text, token in encoder.added.items() if token in config.stop_ids}
         if not stops or len(stops) < len(config.stop_ids):
             missing = sorted(config.stop_ids - stops.keys())
             raise ModelError(f"the tokenizer has no added tokens for the stop ids {missing or 'none were given'}")
         compiled = ChatTemplate(template, config.special_tokens, config.variables, config.now)
-        finding = probe(compiled, sorted(stops.values()))
-        _check_tokens(encoder, finding)
-        prompt = None if finding.renders_tools else config.tool_prompt
+        seen, report = judge(compiled, sorted(stops.values()), config.name, encoder)
+        if seen is None or report.forbidding is not None:
+            raise TemplateRefused(report.forbidding or report.findings[0])
+        prompt = None if seen.facts.renders_tools else config.tool_prompt
         info = RendererInfo(
             name=config.name,
             tokenizer_hash=hashlib.sha256(tokenizer_json).hexdigest(),
-            template_hash=hashlib.sha256(template.encode("utf-8", "surrogatepass")).hexdigest(),
+            template_hash=report.template_hash,
             vocab_size=encoder.vocab_size,
             stop_ids=config.stop_ids,
             tool_prompt=None if prompt is None else prompt.label,
+            findings=report.labels,
         )
-        increments = Increments(compiled, tuple(sorted(stops.values())), encoder.escapes)
-        return cls(encoder, increments, finding, prompt, info)
+        increments = replace(seen.increments, escapes=encoder.escapes)
+        detected = None if prompt is not None else call_format_of(seen)
+        call_format = config.call_format or detected or CallFormat.HERMES
+        return cls(encoder, increments, seen.facts, report, prompt, info, call_format)
 
     @property
     def info(self) -> RendererInfo:
         return self._info
 
     @property
-    def finding(self) -> Finding:
-        """What the probe found of the template."""
-        return self._finding
+    def facts(self) -> Facts:
+        """What the renderer itself must know of the template."""
+        return self._facts
+
+    @property
+    def report(self) -> TemplateReport:
+        """What was found of the template."""
+        return self._report
+
+    @property
+    def call_format(self) -> CallFormat:
+        """The form in which replies are read."""
+        return self._call_format
 
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
         """Render the start of a conversation."""
+        return self._whole(messages, tools, self._increments.first)
+
+    def rerender(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
+        """Render a whole conversation as the template writes it now, turns of the assistant included."""
+        return self._whole(messages, tools, self._increments.history)
+
+    def _whole(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        render: Callable[[Sequence[TemplateMessage], Tools], Text],
+    ) -> Rendering:
         if not messages:
             raise ModelError("a conversation needs at least one message")
-        if tools and self._tool_prompt is None and not self._finding.renders_tools:
+        if tools and self._tool_prompt is None and not self._facts.renders_tools:
             raise ModelError(
                 f"the chat template of {self._info.name} has no place for tools and would drop them in silence; "
                 "pass a tool prompt (RendererConfig.tool_prompt, e.g. HERMES_EXAMPLES)"
             )
         given = self._chat.with_tools(messages, tools)
-        text = self._increments.first(self._chat.entries(given), self._tools(tools))
+        text = render(self._chat.entries(given), self._tools(tools))
         kept = {id(message) for message in messages}
         if messages[0].role is Role.SYSTEM:
             kept.add(id(given[0]))
         added = [id(message) not in kept for message in given]
-        return self._rendering(given, text, forced=(), added=added)
+        return self._rendering(given, text, self._encoder.encode(text.text, text.ends), added=added)
 
     def extend(self, last_id: int, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
         """Render `messages` behind a sampled turn."""
         if not messages:
             raise ModelError("a turn is followed by at least one message")
-        passed = self._tools(tools) if self._finding.tools_each_time else None
+        passed = self._tools(tools) if self._facts.tools_each_time else None
         text = self._increments.after_turn(self._chat.entries(messages), passed)
-        forced = () if last_id in self._info.stop_ids else (self._close,)
-        return self._rendering(messages, text, forced=forced, added=[False] * len(messages))
+        pieces = self._encoder.encode(text.text, text.ends)
+        notes: tuple[str, ...] = ()
+        stop = self._ids[text.stop]
+        if last_id != stop:
+            sampled_stop = last_id in self._info.stop_ids
+            if self._facts.close is None or not sampled_stop:
+                kind = RunKind.SCAFFOLD if self._facts.close is None else RunKind.FORCED
+                pieces[0] = _behind(stop, kind, pieces[0])
+            if sampled_stop:
+                notes = (
+                    f"the turn ended with {self._encoder.vocabulary.join([last_id]).decode()}, "
+                    f"where the template writes {text.stop}",
+                )
+        return self._rendering(messages, text, pieces, added=[False] * len(messages), notes=notes)
 
     def parse(
         self,
@@ -140,10 +190,10 @@ class ChatRenderer:
         cut: bool,
         call_prefix: str,
     ) -> Parsed:
-        """Read sampled ids strictly (the rules stand in `rollbook.render.hermes`)."""
+        """Read sampled ids strictly (the rules stand in `rollbook.render.formats`)."""
         ids: list[int] = token_ids.tolist()
         closed = bool(ids) and ids[-1] in self._info.stop_ids
-        message = self._parser.parse(
+        message = self._reader.parse(
             ids[:-1] if closed else ids, tools, inside_reasoning=inside_reasoning, cut=cut, call_prefix=call_prefix
         )
         return Parsed(message=message, closed=closed)
@@ -168,37 +218,28 @@ class ChatRenderer:
     def _tools(self, tools: Sequence[ToolSpec]) -> Tools:
         return None if self._tool_prompt is not None or not tools else [tool.openai() for tool in tools]
 
+    @staticmethod
     def _rendering(
-        self, messages: Sequence[Message], text: Text, *, forced: tuple[int, ...], added: Sequence[bool]
+        messages: Sequence[Message],
+        text: Text,
+        pieces: list[Piece],
+        *,
+        added: Sequence[bool],
+        notes: tuple[str, ...] = (),
     ) -> Rendering:
-        pieces = self._encoder.encode(text.text, text.ends)
-        if forced:
-            pieces[0] = _forced(forced, pieces[0])
         return Rendering(
             messages=tuple(
                 RenderedMessage(message=message, token_ids=piece.token_ids, runs=piece.runs, added=new)
                 for message, piece, new in zip(messages, pieces[:-1], added, strict=True)
             ),
             prompt_ids=pieces[-1].token_ids,
-            inside_reasoning=last_opens_reasoning(text.prompt),
+            inside_reasoning=opens_reasoning(text.prompt),
             tools_rendered=True,
+            notes=notes,
         )
 
 
-def _forced(ids: tuple[int, ...], piece: Piece) -> Piece:
-    head = make_runs((RunKind.FORCED, len(ids)))
-    return Piece(np.concatenate((np.array(ids, np.int32), piece.token_ids)), np.concatenate((head, piece.runs)))
-
-
-def _check_tokens(encoder: Encoder, finding: Finding) -> None:
-    """Piecewise encoding must give what the tokenizer makes of harmless text."""
-    ours = encoder.encode(finding.sample, ())[0].token_ids.tolist()
-    theirs = encoder.encode_parsed(finding.sample.plain).tolist()
-    if ours != theirs:
-        at = next(
-            (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs))
-        )
-        raise ModelError(
-            "the tokenizer reads text between control tokens differently when it stands alone; this kind is not "
-            f"supported (token {at}: {theirs[at : at + 3]} in the whole, {ours[at : at + 3]} alone)"
-        )
+def _behind(token: int, kind: RunKind, piece: Piece) -> Piece:
+    """`piece` with one token of `kind` in front."""
+    head = make_runs((kind, 1))
+    return Piece(np.concatenate((np.array([token], np.int32), piece.token_ids)), np.concatenate((head, piece.runs)))

@@ -1,22 +1,23 @@
 """Messages in the form that chat templates read, with a tag of its own for the content of each.
 
 What a template would leave out in silence is an error here or in `increments`: a call that did not parse, and calls
-that the template has no place for.
+that the template has no place for. Text is all that a message may hold: images and other blocks are refused.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from rollbook.errors import ModelError
 from rollbook.render.toolprompt import ToolPrompt
-from rollbook.render.tracked import Tracked, message_tag, scaffold
+from rollbook.render.tracked import CONTENT, Tracked, call_tag, message_tag, scaffold
 from rollbook.trace.message import Message, ParseStatus, Role, ToolCall
 from rollbook.trace.tools import ToolSpec
 
-__all__ = ["Chat", "TemplateMessage"]
+__all__ = ["Chat", "TemplateMessage", "call_entry"]
 
 TemplateMessage = dict[str, Any]
 """One entry of a template's ``messages``."""
@@ -31,6 +32,10 @@ class Chat:
     tool_prompt: ToolPrompt | None
     renders_calls: bool
     """True where the template writes the ``tool_calls`` of an assistant message."""
+    arguments_as_text: bool = False
+    """True where the template wants a call's arguments as JSON text, not as an object."""
+    silent_calls: bool = False
+    """True where a turn with calls and no text must have no content at all (None), not an empty one."""
 
     def with_tools(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[Message, ...]:
         """The start of a conversation, with the tool prompt in its system message where there are tools to tell
@@ -41,10 +46,10 @@ class Chat:
 
     def entries(self, messages: Sequence[Message]) -> list[TemplateMessage]:
         """Entries for the template; the content of message i is tagged ``message_tag(i)``."""
-        return [self._entry(message, message_tag(index)) for index, message in enumerate(messages)]
+        return [self._entry(message, index) for index, message in enumerate(messages)]
 
-    def _entry(self, message: Message, tag: str) -> TemplateMessage:
-        role, text = message.role, message.content
+    def _entry(self, message: Message, index: int) -> TemplateMessage:
+        role, text, tag = message.role, _text(message), message_tag(index)
         calls = [_checked(call) for call in message.tool_calls]
         if role is Role.TOOL and self.tool_prompt is not None:
             role, text = self.tool_prompt.result_role, self.tool_prompt.result_text(text)
@@ -55,12 +60,35 @@ class Chat:
             raise ModelError("the chat template has no place for tool calls in given messages; pass a tool prompt")
         entry: TemplateMessage = {"role": _ROLES[role], "content": Tracked(text, tag * len(text))}
         if message.reasoning is not None:
-            entry["reasoning_content"] = message.reasoning
+            entry["reasoning_content"] = Tracked(message.reasoning, tag * len(message.reasoning))
         if calls:
-            entry["tool_calls"] = [call_entry(call.id, call.name, call.arguments) for call in calls]
+            entry["content"] = None if self.silent_calls and not text else entry["content"]
+            as_text, tag = self.arguments_as_text, call_tag(index)
+            entry["tool_calls"] = [
+                call_entry(call.id, call.name, call.arguments, tag=tag, as_text=as_text) for call in calls
+            ]
         if role is Role.TOOL:
             entry |= {"tool_call_id": message.call_id, "name": message.name}
         return entry
+
+
+def _text(message: Message) -> str:
+    """The message's content. A `Message` made in Python may hold anything; nothing of it is dropped."""
+    content: object = message.content
+    if isinstance(content, str):
+        return content
+    kinds = (
+        {str(block.get("type", "?")) for block in content if isinstance(block, dict)} if _is_list(content) else set()
+    )
+    what = f"blocks ({', '.join(sorted(kinds))})" if kinds else type(content).__name__
+    raise ModelError(
+        f"a {message.role} message holds {what} instead of text; images and other blocks are not supported yet, and "
+        "nothing is dropped: give the message as one string"
+    )
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list | tuple)
 
 
 def _checked(call: ToolCall) -> ToolCall:
@@ -71,6 +99,15 @@ def _checked(call: ToolCall) -> ToolCall:
     return call
 
 
-def call_entry(call_id: str | None, name: str | None, arguments: dict[str, Any] | None) -> dict[str, Any]:
-    """A tool call as templates read it (the OpenAI form)."""
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+def call_entry(
+    call_id: str | None,
+    name: str | None,
+    arguments: dict[str, Any] | None,
+    *,
+    tag: str = CONTENT,
+    as_text: bool = False,
+) -> dict[str, Any]:
+    """A tool call as templates read it (the OpenAI form); `tag` marks its name, so that it can be found again."""
+    named = None if name is None else Tracked(name, tag * len(name))
+    given = json.dumps(arguments, ensure_ascii=False) if as_text else arguments
+    return {"id": call_id, "type": "function", "function": {"name": named, "arguments": given}}

@@ -1,9 +1,9 @@
 """What the template writes for new messages only, and where the text of each message ends.
 
 The start of a conversation is a full rendering. What follows a sampled turn is rendered behind a fixed base (a user
-message and an assistant message) and taken from behind the assistant's end-of-turn token, so it costs what is new.
-That this equals the full rendering is not assumed: `probe` proves it for a set of conversations before a template
-is used.
+message and an assistant message) and taken from behind the token that ended the turn there, so it costs what is new.
+That this equals what the full rendering ends with is not assumed: `probe` proves it for a set of conversations before
+a template is used.
 
 A message ends where the rendering without the later ones stops agreeing with the whole, counted from the last
 character of its content; thus results that a template groups into one turn are cut between them, and what only the
@@ -16,6 +16,7 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import takewhile
 from typing import Any
 
@@ -23,20 +24,46 @@ from rollbook.errors import ModelError
 from rollbook.render.conversation import TemplateMessage, call_entry
 from rollbook.render.escapes import Escapes
 from rollbook.render.template import ChatTemplate
-from rollbook.render.tracked import CONTENT, Tracked, message_tag, scaffold, tags_of
+from rollbook.render.tracked import SCAFFOLD, Tracked, call_tag, message_tag, scaffold, tags_of
 
-__all__ = ["Increments", "Text", "common_prefix"]
+__all__ = ["BaseCalls", "Increments", "Shape", "Text", "common_prefix", "last_of"]
 
 _CONTENT = re.compile("[^s]+")
 _SCAFFOLD = re.compile("s+")
 _BASE_TAG = "b"
 _BASE_USER = {"role": scaffold("user"), "content": "What is asked?"}
+_ASSISTANT = scaffold("assistant")
 _BASE_TEXT = Tracked("This is said.", _BASE_TAG * 13)
 
 Tools = list[Any] | None
 
 _Render = Callable[[int, int], Tracked]
 """Renders messages a to i - 1 of a batch without those behind them; where a is not 0, perhaps behind a base."""
+
+
+class BaseCalls(StrEnum):
+    """Which calls the base makes where the new messages begin with tool results."""
+
+    ALL = "all"
+    """One for each result."""
+    ONE = "one"
+    """One, for a template that takes no parallel calls."""
+    NONE = "none"
+    """None, for a template that takes results behind any turn, and whose calls cannot be found again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How one template wants to be asked; found by `probe`."""
+
+    base_calls: BaseCalls = BaseCalls.ALL
+    arguments_as_text: bool = False
+    """True where it takes a call's arguments as JSON text only."""
+    silent_calls: bool = False
+    """True where a turn with calls and no text must have no content at all (None), not an empty one."""
+    prompts: tuple[str, ...] = ()
+    """The generation prompts that it writes, but for the empty one; where a rendering ends in one of them, the last
+    message ends before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +74,8 @@ class Text:
     """Ends with the generation prompt."""
     ends: tuple[int, ...]
     """The position behind each message; the generation prompt stands behind the last."""
+    stop: str = ""
+    """The token that ended the turn before, as the template spells it; empty at the start of a conversation."""
 
     @property
     def prompt(self) -> str:
@@ -63,90 +92,137 @@ class Increments:
     """The spellings of the tokens that end an assistant's turn."""
     escapes: Escapes = field(default_factory=Escapes)
     """What the tokenizer cannot spell."""
+    shape: Shape = Shape()
 
     def first(self, entries: Sequence[TemplateMessage], tools: Tools) -> Text:
         """The start of a conversation."""
         whole = self._render(list(entries), tools, prompt=True)
 
         def alone(a: int, i: int) -> Tracked:
-            shown = _behind_base(entries[a:i], entries[a:i]) if a else list(entries[:i])
+            shown = self._behind_base(entries[a:i], entries[a:i]) if a else list(entries[:i])
             return self._render(shown, tools, prompt=False)
 
-        ends = _ends(whole, entries, alone)
-        return Text(whole, ends)
+        return Text(whole, self._ends(whole, entries, alone))
+
+    def history(self, entries: Sequence[TemplateMessage], tools: Tools) -> Text:
+        """A whole conversation as the template writes it now; the text of a turn ends right behind the token that
+        ends the turn."""
+        made = self.first(entries, tools)
+        ends = list(made.ends)
+        tags = tags_of(made.text)
+        for i, entry in enumerate(entries):
+            written = last_of(tags, i) + 1
+            if entry["role"] == "assistant" and written:
+                ends[i] = self.stop(made.text, written).end()
+        return Text(made.text, tuple(max(ends[: i + 1]) for i in range(len(ends))))
 
     def after_turn(self, entries: Sequence[TemplateMessage], tools: Tools) -> Text:
-        """What follows the end-of-turn token of an assistant's turn."""
-        whole = self._render(_behind_base(entries, entries), tools, prompt=True)
-        start = self.turn_end(whole, tags_of(whole).rfind(_BASE_TAG) + 1)
+        """What follows the token that ended an assistant's turn."""
+        whole = self._render(self._behind_base(entries, entries), tools, prompt=True)
+        stop = self.stop(whole, tags_of(whole).rfind(_BASE_TAG) + 1)
 
         def alone(a: int, i: int) -> Tracked:
             shown = entries[a:i]
-            return self._render(_behind_base(shown, shown if a else entries), tools, prompt=False)
+            return self._render(self._behind_base(shown, shown if a else entries), tools, prompt=False)
 
-        ends = _ends(whole, entries, alone)
-        return Text(whole[start:], tuple(max(0, end - start) for end in ends))
+        ends = self._ends(whole, entries, alone)
+        behind = tuple(max(0, end - stop.end()) for end in ends)
+        return Text(whole[stop.end() :], behind, str.__str__(whole)[stop.start() : stop.end()])
 
-    def turn_end(self, text: Tracked, position: int) -> int:
-        """The end of the first end-of-turn token that the template wrote at or behind `position`."""
-        return self._stop(text, position).end()
+    def close(self) -> str | None:
+        """The end-of-turn token that the template itself writes behind a turn; None where the next role's marker is
+        what ends it (GLM)."""
+        whole = self._render(self._behind_base([], []), None, prompt=False)
+        found = self._find_stop(whole, tags_of(whole).rfind(_BASE_TAG) + 1)
+        return None if found is None else found[0]
 
-    def close(self) -> str:
-        """The end-of-turn token that the template itself writes."""
-        whole = self._render(_behind_base([], []), None, prompt=False)
-        start, end = self._stop(whole, tags_of(whole).rfind(_BASE_TAG) + 1).span()
-        return whole[start:end].plain
+    def stop(self, text: Tracked, position: int) -> re.Match[str]:
+        """The first end-of-turn token that the template wrote at or behind `position`."""
+        found = self._find_stop(text, position)
+        if found is None:
+            raise ModelError(f"the chat template does not end an assistant's turn with any of {', '.join(self.stops)}")
+        return found
 
-    def _stop(self, text: Tracked, position: int) -> re.Match[str]:
+    def _find_stop(self, text: Tracked, position: int) -> re.Match[str] | None:
         if position <= 0:
             raise ModelError("the chat template does not write out an assistant's text as it is given")
+        plain, stops = text.plain, _any_of(self.stops)
         for stretch in _SCAFFOLD.finditer(tags_of(text), position):
-            match = _any_of(self.stops).search(text, stretch.start(), stretch.end())
+            match = stops.search(plain, stretch.start(), stretch.end())
             if match is not None:
                 return match
-        raise ModelError(f"the chat template does not end an assistant's turn with any of {', '.join(self.stops)}")
+        return None
 
     def _render(self, entries: list[TemplateMessage], tools: Tools, *, prompt: bool) -> Tracked:
         return self.escapes.apply(self.template.render(entries, tools, prompt=prompt))
+
+    def _behind_base(
+        self, entries: Sequence[TemplateMessage], batch: Sequence[TemplateMessage]
+    ) -> list[TemplateMessage]:
+        """`entries` of `batch` behind the base; its assistant makes the calls that the batch's first results
+        answer."""
+        turn: TemplateMessage = {"role": _ASSISTANT, "content": _BASE_TEXT}
+        results = list(takewhile(lambda entry: entry["role"] == "tool", batch))
+        match self.shape.base_calls:
+            case BaseCalls.ALL:
+                pass
+            case BaseCalls.ONE:
+                results = results[:1]
+            case BaseCalls.NONE:
+                results = []
+        if results:
+            if self.shape.silent_calls:
+                turn["content"] = None
+            turn["tool_calls"] = [
+                call_entry(
+                    entry.get("tool_call_id"),
+                    entry.get("name"),
+                    {},
+                    tag=_BASE_TAG,
+                    as_text=self.shape.arguments_as_text,
+                )
+                for entry in results
+            ]
+        return [_BASE_USER, turn, *entries]
+
+    def _ends(self, whole: Tracked, entries: Sequence[TemplateMessage], render: _Render) -> tuple[int, ...]:
+        """Where each message ends in `whole`."""
+        spans, shown = _spans(tags_of(whole), len(entries)), set(tags_of(whole))
+        ends: list[int] = []
+        anchor: int | None = None  # the last message so far whose text can be seen
+        for i, entry in enumerate(entries):
+            if spans[i][1]:
+                anchor = i
+            if message_tag(i) not in shown and (entry["content"] or "").strip():
+                raise ModelError(f"the chat template leaves out the text of message {i + 1} (role {entry['role']})")
+            later = next((start for start, _ in spans[i + 1 :] if start >= 0), len(whole))
+            known = self._before_prompt(whole, spans[i][1]) if i + 1 == len(entries) else None
+            try:
+                if known is not None:
+                    end = known
+                elif anchor is None:
+                    end = common_prefix(whole, render(0, i + 1))
+                else:
+                    end = _end(whole[spans[anchor][1] : later], i, anchor, render) + spans[anchor][1]
+            except ModelError:
+                if i + 1 == len(entries):
+                    raise
+                end = 0  # the template takes no conversation that ends here: its tokens go to the next message
+            ends.append(max([end, *ends[-1:]]))
+        return tuple(ends)
+
+    def _before_prompt(self, whole: Tracked, written: int) -> int | None:
+        """Where a known generation prompt begins, with which `whole` ends; None where it ends with none."""
+        for prompt in self.shape.prompts:
+            start = len(whole) - len(prompt)
+            if start >= written and whole.endswith(prompt) and not tags_of(whole)[start:].strip(SCAFFOLD):
+                return start
+        return None
 
 
 @functools.cache
 def _any_of(stops: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, sorted(stops, key=len, reverse=True))))
-
-
-def _behind_base(entries: Sequence[TemplateMessage], batch: Sequence[TemplateMessage]) -> list[TemplateMessage]:
-    """`entries` of `batch` behind the base; its assistant makes the calls that the batch's first results answer."""
-    turn: TemplateMessage = {"role": scaffold("assistant"), "content": _BASE_TEXT}
-    results = takewhile(lambda entry: entry["role"] == "tool", batch)
-    calls = [call_entry(entry.get("tool_call_id"), entry.get("name"), {}) for entry in results]
-    if calls:
-        turn["tool_calls"] = calls
-    return [_BASE_USER, turn, *entries]
-
-
-def _ends(whole: Tracked, entries: Sequence[TemplateMessage], render: _Render) -> tuple[int, ...]:
-    """Where each message ends in `whole`."""
-    spans = _spans(tags_of(whole), len(entries))
-    ends: list[int] = []
-    anchor: int | None = None  # the last message so far whose text can be seen
-    for i, entry in enumerate(entries):
-        if spans[i][1]:
-            anchor = i
-        elif message_tag(i) != CONTENT and entry["content"].strip():
-            raise ModelError(f"the chat template leaves out the text of message {i + 1} (role {entry['role']})")
-        later = next((start for start, _ in spans[i + 1 :] if start >= 0), len(whole))
-        try:
-            if anchor is None:
-                end = common_prefix(whole, render(0, i + 1))
-            else:
-                end = _end(whole[spans[anchor][1] : later], i, anchor, render) + spans[anchor][1]
-        except ModelError:
-            if i + 1 == len(entries):
-                raise
-            end = 0  # the template takes no conversation that ends here: its tokens go to the next message
-        ends.append(max([end, *ends[-1:]]))
-    return tuple(ends)
 
 
 def _spans(tags: str, count: int) -> list[tuple[int, int]]:
@@ -160,7 +236,18 @@ def _spans(tags: str, count: int) -> list[tuple[int, int]]:
             first, _ = found.get(tag, (position, 0))
             position += len(rest) - len(behind)
             found[tag], rest = (first, position), behind
-    return [found.get(message_tag(i), (-1, 0)) for i in range(count)]
+    return [_join(found.get(message_tag(i)), found.get(call_tag(i))) for i in range(count)]
+
+
+def _join(text: tuple[int, int] | None, calls: tuple[int, int] | None) -> tuple[int, int]:
+    if text is None or calls is None:
+        return text or calls or (-1, 0)
+    return min(text[0], calls[0]), max(text[1], calls[1])
+
+
+def last_of(tags: str, index: int) -> int:
+    """The last position of message `index`: of its text, or of the name of a call that it makes; -1: none is seen."""
+    return max(tags.rfind(message_tag(index)), tags.rfind(call_tag(index)))
 
 
 def _end(gap: Tracked, i: int, anchor: int, render: _Render) -> int:
@@ -175,7 +262,7 @@ def _end(gap: Tracked, i: int, anchor: int, render: _Render) -> int:
             if not first:
                 raise
             continue  # the template does not take the short form
-        there = tags_of(alone).rfind(message_tag(anchor)) + 1
+        there = last_of(tags_of(alone), anchor) + 1
         if there:
             return common_prefix(gap, alone[there:])
     return 0

@@ -34,6 +34,8 @@ class RendererInfo:
     tool_prompt: str | None
     """Name and hash of the explicit tool prompt that stands in for the template's missing tools; None: the template
     renders tools."""
+    findings: tuple[str, ...] = ()
+    """What a trainer must know of the template, e.g. ``reasoning=dropped`` (`rollbook.render.findings`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,9 @@ class Rendering:
     """True where the generation prompt opens a reasoning block."""
     tools_rendered: bool
     """True where the tools that were given stand in the tokens (always true where none were given)."""
+    notes: tuple[str, ...] = ()
+    """What is out of the ordinary and stays as it is, e.g. a turn that ended with another token than the template
+    writes there; for the record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +92,11 @@ class Renderer(Protocol):
     def extend(self, last_id: int, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
         """Render `messages` behind a sampled turn, in O(their length). `last_id`: the turn's last token; where it ends
         no turn, a `forced` close comes first."""
+        ...
+
+    def rerender(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
+        """Render a whole conversation as the template writes it now, turns of the assistant included; the tokens of a
+        turn end right behind its end-of-turn token. Costs the whole history."""
         ...
 
     def parse(

@@ -23,7 +23,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from rollbook.errors import ModelError, boundary
-from rollbook.render.tracked import Tracked, concat, scaffold, tags_of
+from rollbook.render.tracked import CONTENT, Tracked, concat, scaffold, tags_of
 
 __all__ = ["ChatTemplate", "plain_render"]
 
@@ -35,6 +35,8 @@ MAX_REPEAT = 1_000_000
 """The largest repetition of a string or list."""
 
 _DICT_NAMES = frozenset(dir(dict))
+_STR_NAMES = frozenset({"endswith", "lower", "lstrip", "replace", "rstrip", "split", "startswith", "strip", "upper"})
+"""Methods of strings that are safe whatever they are called with; `format` is not among them."""
 
 
 class _Literals(CodeGenerator):
@@ -124,6 +126,8 @@ class _Environment(_Sandbox):
     def getattr(self, obj: Any, attribute: str) -> Any:
         if type(obj) is dict and attribute in obj and attribute not in _DICT_NAMES:
             return cast("dict[str, Any]", obj)[attribute]  # what the sandbox comes to as well, at a tenth of the time
+        if attribute in _STR_NAMES and isinstance(obj, str):
+            return object.__getattribute__(obj, attribute)  # likewise
         return super().getattr(obj, attribute)
 
     def keep(self, text: str) -> str:
@@ -139,7 +143,49 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    """The filter of ``transformers``: ``json.dumps``, which escapes nothing for HTML. Tracked strings keep their
+    tags."""
+
+    def dump(shown: Any) -> str:
+        return json.dumps(shown, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+    found: list[Tracked] = []
+    _marked(value, found, "", sort_keys)
+    if not found:
+        return dump(value)
+    plain = dump(value)
+    mark = next(sign for code in range(0xF0000, 0x10FFFE) if dump(sign := chr(code))[1:-1] not in plain)
+    found.clear()
+    first, *rest = dump(_marked(value, found, mark, sort_keys)).split(dump(mark))
+    return concat(
+        [first, *(part for text, piece in zip(found, rest, strict=True) for part in (_dumped(text, dump), piece))]
+    )
+
+
+def _marked(value: Any, found: list[Tracked], mark: str, ordered: bool) -> Any:
+    """`value` with `mark` in place of each tracked string, which goes into `found` in the order in which they will be
+    written; keys are left alone."""
+    match value:
+        case Tracked():
+            found.append(value)
+            return mark
+        case dict():
+            items = cast("dict[Any, Any]", value).items()
+            return {key: _marked(item, found, mark, ordered) for key, item in (sorted(items) if ordered else items)}
+        case list() | tuple():
+            return [_marked(item, found, mark, ordered) for item in cast("Iterable[Any]", value)]
+        case _:
+            return value
+
+
+def _dumped(text: Tracked, dump: Callable[[Any], str]) -> Tracked:
+    """One string as JSON; the quotes count as its first character does."""
+    tags = tags_of(text)
+    shown = dump(text.plain)
+    if len(set(tags)) <= 1:
+        return Tracked(shown, (tags[:1] or CONTENT) * len(shown))
+    inner = "".join(tag * (len(dump(char)) - 2) for char, tag in zip(text.plain, tags, strict=True))
+    return Tracked(shown, tags[0] + inner + tags[-1])
 
 
 def _raise(message: str) -> str:

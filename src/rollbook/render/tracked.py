@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, SupportsIndex
 
-__all__ = ["CONTENT", "SCAFFOLD", "Tracked", "concat", "message_tag", "scaffold", "tags_of"]
+__all__ = ["CONTENT", "SCAFFOLD", "Tracked", "call_tag", "concat", "message_tag", "scaffold", "tags_of"]
 
 SCAFFOLD = "s"
 """Tag of a character that the template wrote."""
@@ -23,6 +23,11 @@ CONTENT = "c"
 def message_tag(index: int) -> str:
     """The content tag of message `index` of a batch."""
     return chr(0x100 + index) if index < 0xD000 else CONTENT
+
+
+def call_tag(index: int) -> str:
+    """The tag of the names that message `index` of a batch calls."""
+    return chr(0x10000 + index) if index < 0xD000 else CONTENT
 
 
 def tags_of(text: str) -> str:
