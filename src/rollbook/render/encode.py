@@ -79,7 +79,8 @@ class Encoder:
             """Ids of all added tokens by their text."""
             sign = blank_sign(parts)
             control = [entry for entry in listed if not is_white(entry["content"], sign)]
-            whole = {**parts, "post_processor": None, "truncation": None, "padding": None}
+            exact = {**parts["model"], "dropout": None} if "dropout" in parts["model"] else parts["model"]
+            whole = {**parts, "model": exact, "post_processor": None, "truncation": None, "padding": None}
             self._whole = Tokenizer.from_str(json.dumps(whole))
             bare = without_control(whole, {entry["content"] for entry in control})
             behind = behind_first(bare)
@@ -200,13 +201,14 @@ class Encoder:
         """What the tokenizer makes of the text of `token_ids`, control tokens parsed, where they stand behind a
         control token: dummy blanks are taken off before and come again. For audits only."""
         if not self.control:
-            return self.encode_parsed(self._text_of(token_ids, behind=False))
+            return self.encode_parsed(self.text_of(token_ids, behind=False))
         head = next((name for name, rule in self._rules.items() if not rule.rstrip and not rule.single_word), "")
-        found = self.encode_parsed(head + self._text_of(token_ids, behind=True))
+        found = self.encode_parsed(head + self.text_of(token_ids, behind=True))
         return found[1:] if head else found
 
-    def _text_of(self, token_ids: TokenIds, *, behind: bool) -> str:
-        """Text without dummy blanks."""
+    def text_of(self, token_ids: TokenIds, *, behind: bool) -> str:
+        """Text for people without dummy blanks: those that the tokenizer would put back are left out. `behind`: the
+        ids stand behind a control token."""
         ids: list[int] = token_ids.tolist()
         breaks = [at for at, token in enumerate(ids) if token in self.control]
         pieces: list[str] = []
