@@ -260,6 +260,13 @@ def test_control_words_of_a_unigram_vocabulary_are_no_text() -> None:
     assert 1 not in kind("unigram-never").encode_content("<s>").tolist()
 
 
+def test_an_unknown_token_that_is_none() -> None:
+    parts = json.loads(kind_json("bpe-legacy", fallback=False))
+    parts["model"]["unk_token"] = "<none>"
+    with pytest.raises(ModelError, match="cannot be read: Exception: Unk token `<none>` not found"):
+        Encoder(json.dumps(parts).encode())
+
+
 def test_other_models_are_refused() -> None:
     model = {"type": "WordLevel", "vocab": {"a": 0, "<unk>": 1}, "unk_token": "<unk>"}
     with pytest.raises(ModelError, match="'WordLevel' is not supported"):

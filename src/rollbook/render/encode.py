@@ -90,24 +90,26 @@ class Encoder:
             self.adds_bos = _in_front(parts.get("post_processor"))
             """Ids that the tokenizer's own post-processor puts in front of a text. `Encoder` never does; a template
             that writes them too gets two of them where another program leaves the post-processor on."""
-        self.control = frozenset(int(entry["id"]) for entry in control)
-        """Ids that content never makes."""
-        spelling = {token: text for text, token in self.added.items() if token in self.control}
-        self.vocabulary = Vocabulary(self._whole, parts, spelling)
-        self._rules = {
-            entry["content"]: _Added(int(entry["id"]), entry["lstrip"], entry["rstrip"], entry["single_word"])
-            for entry in control
-        }
-        ordered = sorted(self._rules, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, ordered)) if ordered else r"(?!)")
-        self._known: dict[tuple[str, bool], Encoding] = {}
-        self.escapes = self._find_escapes()
-        """Replaces what the tokenizer cannot spell."""
-        self._check_bare()
-        self.blank_first, self.blank_behind = (self._adds_blank(behind=behind) for behind in (False, True))
-        doubled = self._encode_bare(" a", behind=False).ids
-        self._doubles = self.vocabulary.join(doubled) == b"  a"  # a Metaspace adds none where the text begins with one
-        self._check_whole()
+            self.control = frozenset(int(entry["id"]) for entry in control)
+            """Ids that content never makes."""
+            spelling = {token: text for text, token in self.added.items() if token in self.control}
+            self.vocabulary = Vocabulary(self._whole, parts, spelling)
+            self._rules = {
+                entry["content"]: _Added(int(entry["id"]), entry["lstrip"], entry["rstrip"], entry["single_word"])
+                for entry in control
+            }
+            ordered = sorted(self._rules, key=len, reverse=True)
+            self._pattern = re.compile("|".join(map(re.escape, ordered)) if ordered else r"(?!)")
+            self._known: dict[tuple[str, bool], Encoding] = {}
+            self.escapes = self._find_escapes()
+            """Replaces what the tokenizer cannot spell."""
+            self._check_bare()
+            self.blank_first, self.blank_behind = (self._adds_blank(behind=behind) for behind in (False, True))
+            doubled = self._encode_bare(" a", behind=False).ids
+            self._doubles = (
+                self.vocabulary.join(doubled) == b"  a"
+            )  # a Metaspace adds none where the text begins with one
+            self._check_whole()
 
     blank_first: bool
     """True where the tokenizer puts a dummy blank before the first segment of a text (a Metaspace does so only where
