@@ -21,8 +21,8 @@ space too, less the end-of-turn token; reasoning likewise. Where content is not 
 holds the bytes.
 
 Ids of calls that were read are the policy's own where it wrote one; a call that stays open, stands in reasoning or out
-of its section has one of ours, so that a draft cannot take the id of the call that follows it. An id that stands twice in one reply makes the second call
-malformed (`invalid_json`, if nothing else was wrong), under an id of ours.
+of its section has one of ours, so that a draft cannot take the id of the call that follows it. An id that stands
+twice in one reply makes the second call malformed (`invalid_json`, if nothing else was wrong), under an id of ours.
 """
 
 from __future__ import annotations
