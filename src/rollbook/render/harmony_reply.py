@@ -24,7 +24,6 @@ lost. A second call of the same turn is kept like the first one.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +31,7 @@ from enum import StrEnum
 
 import msgspec
 
-from rollbook.render.calls import MAX_ERROR, CallReader, read_json
+from rollbook.render.calls import MAX_ERROR, CallReader, json_arguments, text_of
 from rollbook.render.vocabulary import Vocabulary, show_bytes
 from rollbook.trace.message import Message, ParseStatus, Role, ToolCall
 from rollbook.trace.tools import ToolSpec
@@ -239,15 +238,9 @@ class HarmonyReader:
         return self._read(name, body, tools, call_id)
 
     def _read(self, name: str, body: bytes, tools: Sequence[ToolSpec], call_id: str) -> ToolCall:
-        """Arguments by the rules of `calls`, which reads name and arguments as one object."""
-        try:
-            read_json(body.decode())
-        except ValueError as problem:
-            why = f"the tool call is not valid JSON: {problem}"
-            return _bad(call_id, ParseStatus.INVALID_JSON, why, body, name)
-        whole = b'{"name": %s, "arguments": %s}' % (json.dumps(name).encode(), body)
-        found = self._calls.read(whole, tools, call_id)
-        return msgspec.structs.replace(found, name=name, raw=show_bytes(body))
+        """A complete call: its name stands in the header, also where the body is not even text."""
+        found = self._calls.read(lambda: json_arguments(text_of(body), name), body, tools, call_id)
+        return msgspec.structs.replace(found, name=name)
 
 
 @dataclass(slots=True)
