@@ -290,9 +290,11 @@ def test_the_generation_prompt_tells_whether_reasoning_is_open() -> None:
 
 def test_a_tokenizer_that_reads_pieces_otherwise_is_refused() -> None:
     parts = json.loads(tokenizer_json(marked=True))
-    parts["pre_tokenizer"] = {"type": "Metaspace", "replacement": "a", "prepend_scheme": "first", "split": False}
+    parts["normalizer"] = {"type": "Prepend", "prepend": "A"}
+    for entry in parts["added_tokens"]:
+        entry["normalized"] = True
     config = RendererConfig(name="m", stop_ids=frozenset({family("qwen3-marked").stop}))
-    with pytest.raises(ModelError, match="reads text between control tokens differently when it stands alone"):
+    with pytest.raises(ModelError, match="do not spell the text"):
         ChatRenderer.build(json.dumps(parts).encode(), template("qwen3"), config)
 
 

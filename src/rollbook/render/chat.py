@@ -166,7 +166,7 @@ class ChatRenderer:
             raise ModelError("a turn is followed by at least one message")
         passed = self._tools(tools) if self._facts.tools_each_time else None
         text = self._increments.after_turn(self._chat.entries(messages), passed)
-        pieces = self._encoder.encode(text.text, text.ends)
+        pieces = self._encoder.encode(text.text, text.ends, behind=True)
         notes: tuple[str, ...] = ()
         stop = self._ids[text.stop]
         if last_id != stop:
@@ -213,7 +213,7 @@ class ChatRenderer:
     def reencode(self, token_ids: TokenIds) -> TokenIds:
         """What the tokenizer makes of the decoded text, control tokens parsed: where it differs, re-encoding would
         have drifted."""
-        return self._encoder.encode_parsed(self.decode(token_ids))
+        return self._encoder.reencode(token_ids)
 
     def _tools(self, tools: Sequence[ToolSpec]) -> Tools:
         return None if self._tool_prompt is not None or not tools else [tool.openai() for tool in tools]
