@@ -264,6 +264,12 @@ def test_a_call_without_a_body_is_an_attempt(read: Reader, end: str, cut: bool, 
     assert (call.raw, call.status) == (header, status)
 
 
+@pytest.mark.parametrize("reply", ["", "Hello", "<|channel|>commentary", "<|channel|>final"])
+def test_text_without_a_body_calls_nothing_whatever_ends_it(read: Reader, reply: str) -> None:
+    for end in ("<|call|>", "<|return|>", "<|endoftext|>", "<|end|>", ""):
+        assert read.parse(reply + end) == Message(role=Role.ASSISTANT, content=reply)
+
+
 def test_markers_count_by_their_id_only(read: Reader, harmony: HarmonyRenderer) -> None:
     ids = [CHANNEL, *read.ids("final"), MESSAGE, *harmony.encode(f"<|end|>{TO_ADD}<|call|>").tolist(), RETURN]
     assert read.parse(ids) == Message(role=Role.ASSISTANT, content=f"<|end|>{TO_ADD}<|call|>")
