@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,9 @@ def test_what_follows_a_turn_begins_with_the_separator_that_nobody_samples(given
     assert ids[: len(given["naive_next"])] != given["naive_next"]
 
 
-@pytest.mark.parametrize("name", ["qwen2.5", "qwen3-coder", "llama3.1", "deepseek-v3.1", "smollm2", "glm-4.6", "kimi-k2"])
+@pytest.mark.parametrize(
+    "name", ["qwen2.5", "qwen3-coder", "llama3.1", "deepseek-v3.1", "smollm2", "glm-4.6", "kimi-k2"]
+)
 def test_no_family_loses_or_doubles_what_stands_between_turns(name: str) -> None:
     """The same boundary in each family: stored ids and new ones, decoded, are the template's own text of the whole."""
     chosen = stock(name)
@@ -191,15 +194,16 @@ def test_arguments_reach_a_template_in_the_form_that_it_takes(given: dict[str, A
     said = [user("?"), assistant("", tool_calls=(call,)), user("And?")]
     shown = stock("qwen3").renderer.rerender(said, [LOOKUP]).messages[1]
     assert given["renders"][1] in stock("qwen3").renderer.decode(shown.token_ids)
-    for text, count in zip(given["renders"], given["token_count"].values(), strict=True):
-        assert len(stock("qwen3").renderer.encode(text)) == count
-    for name in ("deepseek-v3", "deepseek-v3-trl"):
-        arguments = stock(name).renderer.report.get(Property.ARGUMENTS)
-        assert arguments is not None
-        assert arguments.value == "text"
-        assert '{"city": "Paris"}' in stock(name).renderer.decode(
-            stock(name).renderer.rerender(said, ()).messages[-2].token_ids
-        )
+    compact, spaced = (stock("qwen3").renderer.encode(text).tolist() for text in given["renders"])
+    assert len(compact) < len(spaced)  # history is never spelled anew, so which of them was sampled does not matter
+    concatenates = stock("deepseek-v3-trl")
+    arguments = concatenates.renderer.report.get(Property.ARGUMENTS)
+    assert arguments is not None
+    assert arguments.value == "text"
+    native = ChatRenderer.build(
+        concatenates.tokenizer_json, concatenates.template, replace(concatenates.config, tool_prompt=None)
+    )
+    assert '{"city": "Paris"}' in native.decode(native.rerender(said, ()).messages[-2].token_ids)
 
 
 def test_a_template_that_fails_is_an_error_and_no_other_takes_its_place() -> None:

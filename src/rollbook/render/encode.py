@@ -11,6 +11,7 @@ tokenizer cannot spell are escaped first (`rollbook.render.escapes`).
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from bisect import bisect_left, bisect_right
@@ -31,7 +32,7 @@ from rollbook.render.vocabulary import Vocabulary, show_bytes
 from rollbook.trace.node import TokenIds
 from rollbook.trace.runs import RunKind, Runs, make_runs
 
-__all__ = ["Encoder", "Piece"]
+__all__ = ["Encoder", "Piece", "shared_encoder"]
 
 MAX_KEPT = 256
 """Characters of scaffold, and stretches of it, whose encodings are kept."""
@@ -60,6 +61,12 @@ class _Added:
     lstrip: bool
     rstrip: bool
     single_word: bool
+
+
+@functools.lru_cache(maxsize=4)
+def shared_encoder(tokenizer_json: bytes) -> Encoder:
+    """One encoder for one tokenizer, however many templates it is used with: building one takes about a second."""
+    return Encoder(tokenizer_json)
 
 
 class Encoder:

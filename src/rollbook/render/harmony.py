@@ -34,7 +34,7 @@ import openai_harmony as library  # pyright: ignore[reportMissingTypeStubs] (it 
 
 from rollbook.errors import ModelError, boundary
 from rollbook.render.conversation import message_text
-from rollbook.render.encode import Encoder
+from rollbook.render.encode import Encoder, shared_encoder
 from rollbook.render.findings import Property
 from rollbook.render.harmony_reply import HarmonyReader, Mark
 from rollbook.render.protocol import Parsed, RenderedMessage, RendererInfo, Rendering
@@ -152,7 +152,7 @@ class HarmonyRenderer:
     @classmethod
     def build(cls, encoding: HarmonyEncoding, tokenizer_json: bytes, config: HarmonyConfig) -> HarmonyRenderer:
         """Check that tokenizer and library agree. Raises `ModelError` where they do not."""
-        encoder = Encoder(tokenizer_json)
+        encoder = shared_encoder(tokenizer_json)
         for mark in Mark:
             ours, theirs = encoder.added.get(mark), encoding.encode(mark, allowed_special="all")
             if [ours] != theirs:
