@@ -117,7 +117,9 @@ def test_the_bytes_of_ids_are_the_bytes_of_each(name: str, ids: list[int]) -> No
     assert vocabulary.join(whole).decode("utf-8", "replace") == chosen.renderer.decode(np.array(whole, np.int32))
 
 
-_TOY = "{% for m in messages %}[{{ m.role }}]{{ m.content }}<end>{% endfor %}{% if add_generation_prompt %}[A]{% endif %}"
+_TOY = (
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}<end>{% endfor %}{% if add_generation_prompt %}[A]{% endif %}"
+)
 
 
 def toy(vocab: dict[str, int]) -> ChatRenderer:

@@ -75,7 +75,9 @@ def test_what_follows_a_turn_begins_with_the_separator_that_nobody_samples(given
     assert ids[: len(given["naive_next"])] != given["naive_next"]
 
 
-@pytest.mark.parametrize("name", ["qwen2.5", "qwen3-coder", "llama3.1", "deepseek-v3.1", "smollm2", "glm-4.6", "kimi-k2"])
+@pytest.mark.parametrize(
+    "name", ["qwen2.5", "qwen3-coder", "llama3.1", "deepseek-v3.1", "smollm2", "glm-4.6", "kimi-k2"]
+)
 def test_no_family_loses_or_doubles_what_stands_between_turns(name: str) -> None:
     """The same boundary in each family: stored ids and new ones, decoded, are the template's own text of the whole."""
     chosen = stock(name)
