@@ -25,6 +25,10 @@ class Finding(StrEnum):
     """An empty reasoning block is left out once the turn is not the last message."""
     EMPTIES_REASONING = "empties_reasoning"
     """Of every turn in history, what the generation prompt opened stands empty."""
+    MOVES_TOOLS = "moves_tools"
+    """The tools stand before the last question only."""
+    MOVES_SYSTEM = "moves_system"
+    """The system message stands in the last question, and nowhere where the last message is none."""
     OPENS_RESULTS_ONCE = "opens_results_once"
     """Only the first results of a conversation get the marker that opens results."""
 
@@ -36,23 +40,21 @@ def _with_text(piece: Piece, text: str) -> Piece:
     return dataclasses.replace(piece, text=text)
 
 
-def _asks(piece: Piece) -> bool:
-    """True where a batch holds a user's message that is not a tool result in disguise."""
-    return any(
-        message.role is Role.USER
-        and not (message.content.startswith("<tool_response>") and message.content.endswith("</tool_response>"))
-        for message in piece.batch
-    )
+def _asks(piece: Piece, family: Stock) -> bool:
+    """True where a batch holds a question: a user's message, unless the family takes it for a tool result."""
+    users = [message.content for message in piece.batch if message.role is Role.USER]
+    disguised = [text.startswith("<tool_response>") and text.endswith("</tool_response>") for text in users]
+    return bool(users) and not (family.disguised_results and all(disguised))
 
 
-def _last_question(pieces: Sequence[Piece]) -> int:
+def _last_question(pieces: Sequence[Piece], family: Stock) -> int:
     """The place of the last batch with a question."""
-    return max((place for place, piece in enumerate(pieces) if _asks(piece)), default=len(pieces))
+    return max((place for place, piece in enumerate(pieces) if _asks(piece, family)), default=len(pieces))
 
 
 def drops_reasoning(pieces: Sequence[Piece], family: Stock) -> list[Piece]:
     """Turns before the last question lose their reasoning, or what stands in its place remains."""
-    last = _last_question(pieces)
+    last = _last_question(pieces, family)
     return [
         _with_text(piece, family.kept + piece.text.removeprefix(piece.reasoning))
         if piece.said and piece.reasoning and place < last
@@ -95,9 +97,39 @@ def opens_results_once(pieces: Sequence[Piece], family: Stock) -> list[Piece]:
     return made
 
 
+_TOOLS, _TOOLS_END, _ASKED = "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[INST]"
+
+
+def moves_tools(pieces: Sequence[Piece], family: Stock) -> list[Piece]:
+    """Every question came with the tools; only the last keeps them, and what says the same as the last."""
+    last = pieces[_last_question(pieces, family)].batch[-1]
+    return [
+        _without_tools(piece, family) if _asks(piece, family) and last not in piece.batch else piece for piece in pieces
+    ]
+
+
+def _without_tools(piece: Piece, family: Stock) -> Piece:
+    start = family.special_tokens["bos_token"] if piece.text.startswith(family.special_tokens["bos_token"]) else ""
+    rest = piece.text.removeprefix(start)
+    return _with_text(piece, start + rest.partition(_TOOLS_END)[2]) if rest.startswith(_TOOLS) else piece
+
+
+def moves_system(pieces: Sequence[Piece], family: Stock) -> list[Piece]:
+    """The first question loses the system message, a question at the end gets it."""
+    made = list(pieces)
+    if made[0].batch[0].role is Role.SYSTEM:
+        said = f"{_ASKED}{family.without_blanks(made[0].batch[0].content)}\n\n"
+        made[0] = _with_text(made[0], made[0].text.replace(said, _ASKED, 1))
+        if _asks(made[-1], family):
+            made[-1] = _with_text(made[-1], made[-1].text.replace(_ASKED, said, 1))
+    return made
+
+
 REWRITES: dict[Finding, Rewrite] = {
     Finding.DROPS_REASONING: drops_reasoning,
     Finding.DROPS_EMPTY_REASONING: drops_empty_reasoning,
     Finding.EMPTIES_REASONING: empties_reasoning,
+    Finding.MOVES_TOOLS: moves_tools,
+    Finding.MOVES_SYSTEM: moves_system,
     Finding.OPENS_RESULTS_ONCE: opens_results_once,
 }

@@ -183,13 +183,14 @@ def _moment(
 
 def _batch(yard: Yardstick, rendering: Rendering, batch: tuple[Message, ...]) -> Piece:
     ids = ids_of(rendering)
-    return Piece(ids, stock(yard.family.name).renderer.decode(np.array(ids, np.int32)), batch=batch)
+    text = yard.family.renderer.decode(np.array(ids, np.int32))
+    return Piece(ids, yard.family.without_blanks(text), batch=batch)
 
 
 def _turn(yard: Yardstick, said: list[Message], turn: Turn, tools: Sequence[ToolSpec]) -> Piece:
     """The turn as the model writes it behind the generation prompt, up to the token that ends it."""
     message, family = turn.message, yard.family
-    before = yard.render(said, tools, prompt=True)
+    before = yard.render(_history(family, said), tools, prompt=True)
     after = yard.render([*said, message], tools, prompt=False)
     opened = family.opens if family.opens and before.endswith(family.opens) else ""
     kept = before.removesuffix(opened) + family.kept if opened else before
@@ -205,6 +206,10 @@ def _turn(yard: Yardstick, said: list[Message], turn: Turn, tools: Sequence[Tool
     else:
         text = rest[: min(rest.find(stop) + len(stop) for stop in family.stops if stop in rest)]
     return Piece(yard.encode(text), text, said=message, reasoning=thought)
+
+
+def _history(family: Stock, said: list[Message]) -> list[Message]:
+    return [one for one in said if not (family.loses_system and one.role is Role.SYSTEM)]
 
 
 def control_outside_scaffold(moment: Moment, control: frozenset[int]) -> list[int]:

@@ -9,6 +9,7 @@ their control tokens.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,10 +17,12 @@ from functools import cache, cached_property
 from typing import Any
 
 from rollbook.models import load_model
+from rollbook.models.sentencepiece_file import sentencepiece_json
+from rollbook.models.tekken import tekken_json
 from rollbook.render import HERMES_EXAMPLES, ChatRenderer, RendererConfig
 from rollbook.render.encode import Encoder, shared_encoder
 from rollbook.trace.message import Role
-from tests.real_tokenizers import template, tokenizer
+from tests.real_tokenizers import mistral_file, template, tokenizer
 from tests.render.families import CACHE, small_tokenizer
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -59,6 +62,12 @@ class Stock:
     """How the first results of a conversation begin, and how later ones do, where that differs."""
     ends: Mapping[Role, str] = field(default_factory=dict[Role, str])
     """What ends a turn, by the role that follows, where no token of its own does."""
+    loses_system: bool = False
+    """True where no system message stands in a rendering whose last message is not a user's."""
+    blanks: bool = False
+    """True where the tokenizer puts a blank behind each control token."""
+    disguised_results: bool = False
+    """True where a user's message that is spelled as a tool result is no question."""
     arguments_as_text: bool = False
     """True where the template wants the arguments of a call as JSON text."""
 
@@ -73,6 +82,13 @@ class Stock:
     @cached_property
     def added(self) -> dict[str, int]:
         return {entry["content"]: entry["id"] for entry in json.loads(self.tokenizer_json)["added_tokens"]}
+
+    def without_blanks(self, text: str) -> str:
+        """Decoded `text` without the blanks that the tokenizer put behind control tokens."""
+        if not self.blanks:
+            return text
+        spelled = "|".join(map(re.escape, sorted(self.added, key=len, reverse=True)))
+        return re.sub(f"({spelled}) ", r"\1", text)
 
     @property
     def config(self) -> RendererConfig:
@@ -138,6 +154,18 @@ def _deepseek(name: str, source: Callable[[], str], **more: Any) -> Stock:
     )
 
 
+def _mistral(name: str, file: str, convert: Callable[[bytes, str], bytes], **more: Any) -> Stock:
+    return Stock(
+        name,
+        lambda: convert(mistral_file(file), file),
+        lambda: template("mistralai-Mistral-Nemo-Instruct-2407"),
+        ("</s>",),
+        {"bos_token": "<s>", "eos_token": "</s>"},
+        loses_system=True,
+        **more,
+    )
+
+
 def _smollm2() -> Stock:
     files = load_model("smollm2-135m", CACHE)
     return Stock("smollm2", lambda: files.tokenizer_json, lambda: files.template or "", ("<|im_end|>", "<|endoftext|>"))
@@ -145,7 +173,7 @@ def _smollm2() -> Stock:
 
 _ALL = (
     _qwen("qwen2.5", "Qwen-Qwen2.5-7B-Instruct"),
-    _qwen("qwen3", "Qwen-Qwen3-0.6B", thought=("<think>\n", "\n</think>\n\n")),
+    _qwen("qwen3", "Qwen-Qwen3-0.6B", thought=("<think>\n", "\n</think>\n\n"), disguised_results=True),
     _qwen("qwen3-2507", "trl/qwen3_instruct_2507"),
     _qwen("qwen3-coder", "Qwen3-Coder"),
     _llama("llama3.1", "meta-llama-Llama-3.1-8B-Instruct"),
@@ -181,6 +209,8 @@ _ALL = (
         ("<end_of_turn>", "<eos>"),
         {"bos_token": "<bos>", "eos_token": "<eos>"},
     ),
+    _mistral("mistral-nemo", "tekken_240718.json", tekken_json),
+    _mistral("mistral-v3", "mistral_instruct_tokenizer_240323.model.v3", sentencepiece_json, blanks=True),
     Stock(
         "glm-4.6",
         lambda: small_tokenizer(tuple(_GLM)),
