@@ -117,9 +117,15 @@ MUTANTS = [
     ),
     reply(
         "a call inside an open value runs",
-        "case _ if self._open and part in self._markers.quotable:",
-        "case _ if False:",
+        "if part in self._markers.quotable and self._open:",
+        "if False:",
         "test_qwen_xml.py::test_calls_inside_a_value_never_run_where_markers_are_text",
+    ),
+    reply(
+        "a call quoted in a string runs",
+        "if not self._quoted or",
+        "if True or",
+        "test_calls_quoted_in_a_value_never_run_where_markers_are_text",
     ),
     reply(
         "an unmarked call of a cut reply runs",
