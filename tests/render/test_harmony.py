@@ -24,6 +24,7 @@ from rollbook.render.harmony_reply import Mark
 from rollbook.trace.message import Message, ParseStatus, Role, ToolCall
 from rollbook.trace.runs import RunKind, expand_runs
 from rollbook.trace.tools import ToolSpec
+from tests.render.families import small_tokenizer
 from tests.render.harmony_reply_made import ADD, CALL, END, NOW, RETURN
 
 CONTROL = ["<|end|>", "<|start|>assistant", "<|call|>", "<|return|>", "<|channel|>final<|message|>", "<|constrain|>"]
@@ -326,6 +327,12 @@ def test_what_cannot_be_written_is_refused(harmony: HarmonyRenderer) -> None:
         harmony.extend(RETURN, [], [])
     with pytest.raises(ModelError, match="the system message or the tools"):
         harmony.open([user("Hi")], [msgspec.structs.replace(ADD, description="\ud800")])
+
+
+def test_a_tokenizer_with_other_ids_is_refused(harmony_encoding: HarmonyEncoding) -> None:
+    other = small_tokenizer(tuple(Mark))
+    with pytest.raises(ModelError, match=r"has <\|start\|> as token \d+, openai-harmony as 200006"):
+        HarmonyRenderer.build(harmony_encoding, other, HarmonyConfig(name="x"))
 
 
 def test_a_call_without_a_sampled_text_is_written_from_its_arguments(harmony: HarmonyRenderer) -> None:
