@@ -5,7 +5,8 @@ Under ``template`` the whole conversation is rendered as the template writes it 
 text, token spelling apart: drift is never healed. What is the same up to the end of a message stays with its stored
 ids; from the first message that differs on all are new nodes. There, too, a message whose text is the same keeps its
 stored ids; of a turn they are content then, for no token is sampled twice. A turn that the template cannot write as
-it was sampled (calls that did not parse, bytes that are not UTF-8) is stood in for and keeps its ids.
+it was sampled (calls that did not parse, bytes that are not UTF-8, text that it would leave out) is stood in for and
+keeps its ids. Line ends at the seams of reasoning, text and calls are the template's to write.
 
 Tools are the same where their OpenAI form is equal as JSON in the same order of tools; the order of keys does not
 count, and the path's own spelling is used on. With other tools all is rendered anew, also under ``keep``, which then
@@ -89,16 +90,60 @@ def go_on(
     if changed and renderer.info.tool_prompt is not None:
         raise ModelError("the tools changed, and they are told in a tool prompt: start a conversation of its own")
     nodes = past.nodes()
-    shown = [*(_expressible(node.message) for node in nodes), *messages]
     # A tool prompt's text and examples are messages of the path already.
     told = () if renderer.info.tool_prompt is not None else tools if changed else past.tools
-    rendering = renderer.rerender(shown, told)
-    if len(rendering.messages) != len(shown):
+    rendering, odd = _rerender(renderer, [node.message for node in nodes], messages, told)
+    if len(rendering.messages) != len(nodes) + len(messages):
         raise ModelError("the renderer adds messages of its own to a history; only the context policy keep can be used")
-    keep = policy is ContextPolicy.KEEP
-    kept = [_kept(renderer, nodes, place, rendering.messages[place], keep) for place in range(len(nodes))]
+    turns = {place for place, node in enumerate(nodes) if node.message.role is Role.ASSISTANT}
+    fixed = turns if policy is ContextPolicy.KEEP else odd
+    kept = [_kept(renderer, nodes, place, rendering.messages[place], place in fixed) for place in range(len(nodes))]
     tools_fork = _tools_fork(past.tools, tools) if changed else None
-    return _compare(renderer, kept, rendering, messages, tools_fork)
+    if len(nodes) - 1 in odd:
+        note = f"the template cannot write message {len(nodes)} as it was sampled; it keeps its ids in every branch"
+        rendering = replace(rendering, notes=(*rendering.notes, note))
+    return _compare(kept, rendering, messages, tools_fork)
+
+
+def _rerender(
+    renderer: Renderer, path: Sequence[Message], messages: Sequence[Message], tools: Sequence[ToolSpec]
+) -> tuple[Rendering, set[int]]:
+    """The whole conversation, and the places of the turns that were stood in for."""
+    odd = {place for place, message in enumerate(path) if not _can_express(message)}
+    try:
+        return renderer.rerender(_shown(path, messages, odd), tools), odd
+    except ModelError:
+        alone = {place for place, message in enumerate(path) if place not in odd and _is_refused(renderer, message)}
+        if not alone:
+            raise
+        return renderer.rerender(_shown(path, messages, odd | alone), tools), odd | alone
+
+
+def _is_refused(renderer: Renderer, turn: Message) -> bool:
+    """True where a template that takes a short conversation with a stand-in refuses it with the turn itself, e.g. for
+    it would leave out the turn's text."""
+    if turn.role is not Role.ASSISTANT:
+        return False
+    user, shown, other = Message(role=Role.USER, content="?"), _as_written(turn), _stand_in(turn)
+    results = [Message(role=Role.TOOL, content="?", call_id=call.id, name=call.name) for call in other.tool_calls]
+    shapes = ([*results, user], results)  # a template may take no user message right behind results
+    return any(
+        _takes(renderer, [user, other, *behind]) and not _takes(renderer, [user, shown, *behind]) for behind in shapes
+    )
+
+
+def _takes(renderer: Renderer, messages: Sequence[Message]) -> bool:
+    try:
+        renderer.rerender(messages, ())
+    except ModelError:
+        return False
+    return True
+
+
+def _shown(path: Sequence[Message], messages: Sequence[Message], odd: set[int]) -> list[Message]:
+    """What is put to the template."""
+    given = (_stand_in(message) if place in odd else _as_written(message) for place, message in enumerate(path))
+    return [*given, *messages]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +168,7 @@ class _Kept:
         return self.token_ids, compress_runs(kinds)
 
 
-def _kept(renderer: Renderer, nodes: Sequence[Node], place: int, now: RenderedMessage, keep: bool) -> _Kept:
+def _kept(renderer: Renderer, nodes: Sequence[Node], place: int, now: RenderedMessage, fixed: bool) -> _Kept:
     node, stops = nodes[place], renderer.info.stop_ids
     begin = int(place > 0 and _is_open(nodes[place - 1], stops) and _first_of(node) in stops)
     close: tuple[int, RunKind] | None = None
@@ -135,9 +180,8 @@ def _kept(renderer: Renderer, nodes: Sequence[Node], place: int, now: RenderedMe
         close = (first, kind) if first in stops else None
     ids = node.token_ids[begin:]
     text = renderer.decode(ids if close is None else np.append(ids, np.int32(close[0])))
-    stays = node.message.role is Role.ASSISTANT and (keep or not _can_express(node.message))
     runs = compress_runs(expand_runs(node.runs)[begin:])
-    return _Kept(node, ids, runs, close, text, text if stays else renderer.decode(now.token_ids))
+    return _Kept(node, ids, runs, close, text, text if fixed else renderer.decode(now.token_ids))
 
 
 def _is_open(node: Node, stops: frozenset[int]) -> bool:
@@ -149,11 +193,7 @@ def _first_of(node: Node) -> int:
 
 
 def _compare(
-    renderer: Renderer,
-    kept: Sequence[_Kept],
-    rendering: Rendering,
-    messages: Sequence[Message],
-    tools_fork: Fork | None,
+    kept: Sequence[_Kept], rendering: Rendering, messages: Sequence[Message], tools_fork: Fork | None
 ) -> Extension | Rewrite:
     before, now = "".join(each.text for each in kept), "".join(each.now for each in kept)
     same = common_prefix(before, now)
@@ -165,7 +205,6 @@ def _compare(
     written = replace(
         rendering,
         messages=tuple(replace(each, message=one, added=False) for each, one in zip(closed, given, strict=True)),
-        notes=(*rendering.notes, *_notes(kept)),
     )
     if shared == len(kept):
         return Extension(written)
@@ -201,13 +240,6 @@ def _behind(close: tuple[int, RunKind], message: RenderedMessage) -> RenderedMes
     return replace(message, token_ids=ids, runs=runs)
 
 
-def _notes(kept: Sequence[_Kept]) -> tuple[str, ...]:
-    last = kept[-1].node.message
-    if last.role is not Role.ASSISTANT or _can_express(last):
-        return ()
-    return (f"the template cannot write message {len(kept)} as it was sampled; it keeps its ids in every branch",)
-
-
 def _tools_fork(before: Sequence[ToolSpec], now: Sequence[ToolSpec]) -> Fork:
     names = (", ".join(tool.name for tool in tools) or "none" for tools in (before, now))
     return Fork(reason=ForkReason.TOOLS_CHANGED, detail="tools: " + " -> ".join(names))
@@ -220,15 +252,27 @@ def _can_express(message: Message) -> bool:
     return message.role is not Role.ASSISTANT or (message.raw is None and all(calls))
 
 
-def _expressible(message: Message) -> Message:
-    """What is put to the template in the message's place. A turn that it cannot write makes calls of the same names,
-    which the results behind it answer; what is written for it is not used."""
-    if message.role is not Role.ASSISTANT:
+def _as_written(message: Message) -> Message:
+    """A turn without the line ends at the seams of its reasoning, text and calls: there the template writes its own."""
+    if message.role is not Role.ASSISTANT or not (message.tool_calls or message.reasoning is not None):
         return message
-    calls = tuple(
-        call if call.status is ParseStatus.OK else ToolCall(id=call.id, name=call.name or "unknown", arguments={})
-        for call in message.tool_calls
-        if call.status is not ParseStatus.INSIDE_REASONING
+    content, reasoning, calls = message.content, message.reasoning, _answered(message)
+    content = content.lstrip("\n") if reasoning is not None else content
+    return msgspec.structs.replace(
+        message,
+        content=content.rstrip("\n") if calls else content,
+        reasoning=None if reasoning is None else reasoning.strip("\n"),
+        tool_calls=calls,
     )
-    content = message.content if _can_express(message) else message.content.strip() or "."
-    return msgspec.structs.replace(message, content=content, tool_calls=calls)
+
+
+def _answered(turn: Message) -> tuple[ToolCall, ...]:
+    """The calls that are no mere text of the reasoning."""
+    return tuple(call for call in turn.tool_calls if call.status is not ParseStatus.INSIDE_REASONING)
+
+
+def _stand_in(turn: Message) -> Message:
+    """What is put to the template in place of a turn that it cannot write: calls of the same names, for the results
+    behind it to answer. What is written for it is not used."""
+    calls = tuple(ToolCall(id=call.id, name=call.name or "unknown", arguments={}) for call in _answered(turn))
+    return Message(role=Role.ASSISTANT, content=".", tool_calls=calls)
