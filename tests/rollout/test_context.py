@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -67,7 +68,7 @@ def test_reasoning_over_two_user_turns_trains_each_token_once_where_it_was_sampl
     assert len(trace.graph.branches()) == len(made) == (2 if context is TEMPLATE else 1)
     assert made.ledger.trained == made.ledger.captured == sum(len(ids_of(text, QWEN)) for text in texts)
     trained = [sample.token_ids[sample.loss_mask].tolist() for sample in made]
-    assert sum(trained, []) == sum((ids_of(text, QWEN) for text in texts), [])
+    assert [*chain(*trained)] == [*chain(*(ids_of(text, QWEN) for text in texts))]
     for sample in made:
         for turn in set(sample.turn_id[sample.loss_mask].tolist()):
             start = int((sample.turn_id == turn).argmax())
@@ -97,17 +98,8 @@ def test_what_stands_behind_a_rewritten_turn_is_the_environments_as_before() -> 
     trace, engine = told(Adds("And then?"), [f"{THINKS}{call()}", f"{THINKS}Five.", "Six."], TEMPLATE)
     check_prompts(trace, engine)
     origins = [str(node.origin) for node in trace.graph]
-    assert origins == [
-        "user",
-        "policy",
-        "environment",
-        "policy",
-        "synthetic",
-        "environment",
-        "synthetic",
-        "user",
-        "policy",
-    ]
+    first = ["user", "policy", "environment", "policy"]
+    assert origins == [*first, "synthetic", "environment", "synthetic", "user", "policy"]
     assert [(edge.source.node, edge.target.node) for edge in trace.edges] == [(4, 1), (5, 2), (6, 3)]
     assert [node.index for node in trace.graph if node.fork is not None] == [4]
 
