@@ -27,6 +27,8 @@ class Effort:
     """Rollouts that are stored turn by turn."""
     reads: int
     """Traces read one at a time."""
+    chats: int
+    """Tries of each way to render a whole tool chat."""
     repeats: int
     """Tries of whatever else is measured."""
 
@@ -40,6 +42,7 @@ FULL = Effort(
     batch=100,
     journalled=200,
     reads=400,
+    chats=5,
     repeats=9,
 )
 QUICK = Effort(
@@ -51,5 +54,6 @@ QUICK = Effort(
     batch=10,
     journalled=4,
     reads=10,
+    chats=1,
     repeats=2,
 )

@@ -36,7 +36,13 @@ class TokenizerFiles:
 
 @pytest.fixture(scope="session")
 def qwen3_files() -> TokenizerFiles:
-    """Tokenizer and configuration of Qwen3 (Apache-2.0; its 151,643 merges are those of Qwen2)."""
+    """Tokenizer and configuration of Qwen3."""
+    return qwen3()
+
+
+def qwen3() -> TokenizerFiles:
+    """Tokenizer and configuration of Qwen3 (Apache-2.0; its 151,643 merges are those of Qwen2), fetched where they are
+    not there yet."""
     folder = _ROOT / "qwen3"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
