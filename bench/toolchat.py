@@ -99,9 +99,7 @@ class ChatMaker:
         thought, said = self._text(THOUGHT), self._text(SAID)
         name, arguments = _called(number)
         call = json.dumps({"name": name, "arguments": arguments})
-        ids = self._ids(
-            f"<think>\n{thought}\n</think>\n\n{said}\n<tool_call>\n{call}\n</tool_call><|im_end|>"
-        )
+        ids = self._ids(f"<think>\n{thought}\n</think>\n\n{said}\n<tool_call>\n{call}\n</tool_call><|im_end|>")
         reply = {
             "role": "assistant",
             "reasoning_content": thought,

@@ -1,0 +1,89 @@
+"""Learn how calls look to a renderer of another package: let it write one and read it back."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from rollbook.errors import ModelError, boundary
+from rollbook.render.calls import CallReader, read_json
+from rollbook.render.encode import Encoder
+from rollbook.render.package_guard import Rendered
+from rollbook.render.package_reply import Body, Form, ReadCall, ReadReply, ReplyCheck
+from rollbook.trace.message import ParseStatus
+from rollbook.trace.tools import ToolSpec
+
+__all__ = ["learn_form"]
+
+ADD = ToolSpec(
+    name="add",
+    description="Adds.",
+    parameters={"type": "object", "properties": {"word": {"type": "string"}, "number": {"type": "integer"}}},
+)
+ARGUMENTS = {"word": "two words", "number": 21}
+_CALLED = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [
+        {"type": "function", "id": "functions.add:0", "function": {"name": ADD.name, "arguments": ARGUMENTS}}
+    ],
+}
+_SAID = {"role": "assistant", "content": "This is said.", "reasoning_content": "This is thought."}
+
+
+class Reads(Protocol):
+    """The part of a renderer object that is asked."""
+
+    def render(
+        self, messages: list[Any], *, tools: list[Any] | None = None, add_generation_prompt: bool = False
+    ) -> Rendered: ...
+
+    def parse_response(
+        self, token_ids: list[int], *, tools: list[Any] | None = None, prompt_ids: list[int] | None = None
+    ) -> ReadReply: ...
+
+    def get_stop_token_ids(self) -> list[int]: ...
+
+
+def learn_form(package: Reads, encoder: Encoder, prompt: list[int], inside_reasoning: bool) -> tuple[Form, list[int]]:
+    """The form, and a turn that makes a call, its end-of-turn token left out. `prompt` stands before the turn."""
+    turn, found = _written(package, _CALLED, prompt)
+    calls = list(found.tool_calls)
+    if len(calls) != 1 or (calls[0].name, calls[0].arguments) != (ADD.name, ARGUMENTS) or calls[0].status != "ok":
+        raise ModelError("the package's renderer does not read back a call that it wrote itself")
+    opener = closer = None
+    if calls[0].token_span is not None:
+        first, last = turn[calls[0].token_span[0]], turn[calls[0].token_span[1] - 1]
+        opener = first if first in encoder.control else None
+        closer = last if last in encoder.control and last != first else None
+    form = Form(_body(calls[0]), opener, closer, marked=True)
+    said, found = _written(package, _SAID, prompt)
+    check = ReplyCheck(encoder.vocabulary, encoder.added, encoder.control, form)
+    ours = check.message(said, found, [ADD], inside_reasoning=inside_reasoning, cut=False, call_prefix="")
+    pairs = ((ours.content, found.content), (ours.reasoning or "", found.reasoning_content or ""))
+    marked = all(one.strip() == other.strip() for one, other in pairs)
+    return Form(form.body, opener, closer, marked=marked), turn
+
+
+def _written(package: Reads, entry: dict[str, Any], prompt: list[int]) -> tuple[list[int], ReadReply]:
+    """A turn as the package writes it, without its end, and what the package reads in it."""
+    tools: list[Any] = [ADD.openai()]
+    with boundary("the renderers package cannot write a turn and read it back", ModelError):
+        asked: list[Any] = [{"role": "user", "content": "What is asked?"}, entry]
+        rendered = package.render(asked, tools=tools)
+        own = np.array(rendered.message_indices) == 1
+        turn = np.array(rendered.token_ids)[own & np.array(rendered.is_content, np.bool_)].tolist()
+        stops = set(package.get_stop_token_ids())
+        while turn and turn[-1] in stops:
+            turn.pop()
+        return turn, package.parse_response(turn, tools=tools, prompt_ids=prompt)
+
+
+def _body(call: ReadCall) -> Body:
+    if CallReader().read(call.raw.encode(), [ADD], "").status is ParseStatus.OK:
+        return Body.CALL
+    try:
+        return Body.ARGUMENTS if read_json(call.raw) == call.arguments else Body.OTHER
+    except ValueError:
+        return Body.OTHER
