@@ -1,4 +1,4 @@
-"""CPU of rendering and reading a whole tool chat, beside re-rendering at each turn and beside another package's bridges.
+"""CPU of rendering and reading a whole tool chat, beside re-rendering at each turn and beside another package.
 
 One chat of Qwen3 with its own tokenizer and template: a user asks, and each turn is reasoning, a few words and one
 tool call, answered by source text or JSON. The same sampled ids and the same results go three ways, in turns in one
@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 from renderers import Qwen3RendererConfig, create_renderer
+from tests.real_tokenizers import TokenizerFiles, qwen3
 from transformers import AutoTokenizer
 
 from bench.clock import cpu_of
@@ -34,7 +35,6 @@ from bench.rows import Of, Peer, Row, Target
 from bench.toolchat import TOOLS, Chat, ChatMaker, build_qwen3
 from rollbook.policy.protocol import TokenIds
 from rollbook.render import ChatRenderer
-from tests.real_tokenizers import TokenizerFiles, qwen3
 
 __all__ = ["measure_rendering"]
 

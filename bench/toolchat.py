@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from tests.real_tokenizers import TokenizerFiles
 from tokenizers import Tokenizer
 
 from bench.corpus import Corpus
@@ -19,7 +20,6 @@ from rollbook.policy.protocol import TokenIds
 from rollbook.render import ChatRenderer, RendererConfig
 from rollbook.trace.message import Message, Role
 from rollbook.trace.tools import ToolSpec
-from tests.real_tokenizers import TokenizerFiles
 
 __all__ = ["TOOLS", "Chat", "ChatMaker", "Turn", "build_qwen3"]
 

@@ -158,23 +158,26 @@ class ReplyCheck:
     def _attempts(self, ids: list[int], found: ReadReply) -> list[_Attempt]:
         """What the package lists and what it passes over, in the order of the reply."""
         openers = [place for place, token in enumerate(ids) if token == self._form.opener]
-        spans = ((self._span(ids, call), call) for call in found.tool_calls)
+        ends = sorted(
+            [place + 1 for place, token in enumerate(ids) if token == self._form.closer] + [*openers, len(ids)]
+        )
+        spans = ((self._span(ids, call, ends), call) for call in found.tool_calls)
         listed = [
             _Attempt(start, end, call)
             for (start, end), call in spans
             if bisect_left(openers, start + 1) == bisect_left(openers, end)  # none opens inside it
         ]
         covered = {place for attempt in listed for place in range(attempt.start, attempt.end)}
-        ends = sorted(
-            [place + 1 for place, token in enumerate(ids) if token == self._form.closer] + [*openers, len(ids)]
-        )
         passed = [_Attempt(at, ends[bisect_right(ends, at)], None) for at in openers if at not in covered]
         return sorted([*listed, *passed], key=lambda attempt: attempt.start)
 
-    def _span(self, ids: list[int], call: ReadCall) -> tuple[int, int]:
+    def _span(self, ids: list[int], call: ReadCall, ends: list[int]) -> tuple[int, int]:
         """The call's tokens; where its text does not stand in the reply, none at the end."""
         if call.token_span is not None and 0 <= call.token_span[0] <= call.token_span[1] <= len(ids):
-            return call.token_span
+            start, end = call.token_span
+            # an open one ends for the package at a token that would end the turn
+            open_ = call.status == "unclosed_block" and start < end
+            return start, ends[bisect_right(ends, start)] if open_ else end
         at = self._vocabulary.join(ids).find(call.raw.encode("utf-8", "surrogatepass"))
         if at < 0 or not call.raw:
             return len(ids), len(ids)
@@ -185,7 +188,7 @@ class ReplyCheck:
         inside, done, now = [False] * (len(ids) + 1), 0, inside_reasoning
         turns: list[int] = []
         for place, opens in ((at, self._turns[token]) for at, token in enumerate(ids) if token in self._turns):
-            if opens == now or (not now and any(a.call and a.start < place < a.end for a in attempts)):
+            if opens == now or (not now and any(a.start < place < a.end and not inside[a.start] for a in attempts)):
                 continue  # it changes nothing, or it is text of a call
             inside[done : place + 1] = [now] * (place + 1 - done)
             done, now = place + 1, opens

@@ -22,8 +22,10 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 from pydantic import TypeAdapter
-from renderers import create_renderer
-from renderers.configs import RendererConfig as PackageConfig
+from renderers import (  # pyright: ignore[reportMissingTypeStubs] (the package is not typed; likewise below)
+    create_renderer,  # pyright: ignore[reportUnknownVariableType]
+)
+from renderers.configs import RendererConfig as PackageConfig  # pyright: ignore[reportMissingTypeStubs]
 
 from rollbook.errors import ConfigError, ModelError, boundary
 from rollbook.render.conversation import call_entry
@@ -31,7 +33,7 @@ from rollbook.render.encode import Encoder, Piece
 from rollbook.render.hermes import last_opens_reasoning
 from rollbook.render.package_form import learn_form
 from rollbook.render.package_guard import HARMLESS, Guard, Owned, Rendered
-from rollbook.render.package_reply import REASONING, Form, ReadReply, ReplyCheck
+from rollbook.render.package_reply import REASONING, ReadReply, ReplyCheck
 from rollbook.render.package_tokenizer import PackageTokenizer
 from rollbook.render.protocol import Parsed, RenderedMessage, RendererInfo, Rendering
 from rollbook.render.tracked import scaffold
