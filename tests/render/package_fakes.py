@@ -1,4 +1,4 @@
-"""A renderer object of the ``renderers`` package that can be told to make one of the faults that are guarded against."""
+"""A renderer object of the ``renderers`` package that makes a fault when it is told to."""
 
 from __future__ import annotations
 
@@ -51,6 +51,11 @@ def faulty_renderer() -> tuple[PackageRenderer, Faulty]:
         return made[0]
 
     return PackageRenderer.build(tokenizer_json(marked=True), make, name="faulty"), made[0]
+
+
+def broken(*_given: Any) -> Any:
+    """A fault of the package's own."""
+    raise IndexError("out of range")
 
 
 def without(rendered: RenderedTokens, places: set[int]) -> RenderedTokens:

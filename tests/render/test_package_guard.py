@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from renderers import RenderedTokens
 
 from rollbook.errors import ModelError
 from rollbook.render.package_guard import Guard, Owned
 from rollbook.trace.message import Message, Role, ToolCall
 from tests.render.families import ADD, encoder
-from tests.render.package_fakes import faulty_renderer, put, without
+from tests.render.package_fakes import broken, faulty_renderer, put, without
 from tests.render.test_renderers_package import STOP, result, said
 
 USER = [said(Role.SYSTEM, "Be good."), said(Role.USER, "so [END] it is")]
@@ -58,17 +59,29 @@ def test_a_part_of_a_text_that_is_left_out():
     refused(fault, "message {} .* leaves out")
 
 
-@pytest.mark.parametrize("as_content", [True, False])
-def test_a_control_token_out_of_content(as_content):
+def test_a_control_token_out_of_content():
     def fault(rendered, held):
         for at in owners(rendered, held):
             if rendered.is_content[at] and bytes_at(rendered, at) == "E":
                 marks = list(rendered.is_content)
-                marks[at] = as_content
+                marks[at] = False
                 return replace(put(rendered, at, STOP), is_content=marks)
         return rendered
 
     refused(fault, "message {} .* makes the control token '<.im_end.>'")
+
+
+def test_a_control_token_marked_as_content():
+    """Also where the harmless rendering has it, so that the two agree."""
+
+    def fault(rendered, held):
+        end = max(at for at in owners(rendered, held) if rendered.token_ids[at] == STOP)
+        return replace(rendered, is_content=[mark or at == end for at, mark in enumerate(rendered.is_content)])
+
+    package, fake = faulty_renderer()
+    fake.on_render = fault
+    with pytest.raises(ModelError, match=r"message 2 .* makes the control token"):
+        package.open(USER, [])
 
 
 def bytes_at(rendered, at):
@@ -156,31 +169,31 @@ def test_a_call_that_is_left_out():
         else entry
         for entry in given
     ]
-    with pytest.raises(ModelError, match="message 3 .* leaves out 'why'"):
+    with pytest.raises(ModelError, match=r"message 3 .* leaves out 'why'"):
         package.open(messages, [])
 
 
 def test_an_error_of_the_package_is_one_typed_error():
     package, fake = faulty_renderer()
-    fake.on_render = lambda rendered, held: [][0]
+    fake.on_render = broken
     for _, ask in asks(package):
         with pytest.raises(ModelError, match="the renderers package cannot"):
             ask()
 
 
 def test_what_belongs_to_no_message_stands_before_the_next():
-    class Found:
-        token_ids = [1, 2, 3, 4, 5, 6]
-        message_indices = [-1, 0, -1, 1, -1, -1]
-        is_content = [False, True, False, True, False, False]
-
-    owned = Owned(Found(), 0, 2)
+    found = RenderedTokens(
+        token_ids=[1, 2, 3, 4, 5, 6],
+        message_indices=[-1, 0, -1, 1, -1, -1],
+        is_content=[False, True, False, True, False, False],
+    )
+    owned = Owned(found, 0, 2)
     assert owned.owners.tolist() == [0, 0, 1, 1, 2, 2]
     assert owned.bounds() == [(0, 2), (2, 4), (4, 6)]
     messages = [said(Role.USER, spelled(2)), said(Role.USER, spelled(4))]
     pieces = Guard(encoder(marked=True)).check(messages, owned, [])
     assert [piece.runs.tolist() for piece in pieces] == [[[0, 1], [1, 1]], [[0, 1], [1, 1]], [[0, 2]]]
-    assert np.concatenate([piece.token_ids for piece in pieces]).tolist() == Found.token_ids
+    assert np.concatenate([piece.token_ids for piece in pieces]).tolist() == found.token_ids
 
 
 def spelled(token):

@@ -11,7 +11,7 @@ from renderers import ParsedToolCall, ToolCallParseStatus
 from rollbook.errors import ModelError
 from rollbook.trace.message import ParseStatus
 from tests.render.families import ADD, MARKERS
-from tests.render.package_fakes import faulty_renderer, reads
+from tests.render.package_fakes import broken, faulty_renderer, reads
 from tests.render.test_renderers_package import OURS, SMALL, STOP, sampled
 
 GOOD = '{"name": "add", "arguments": {"a": 1, "b": 2}}'
@@ -131,6 +131,6 @@ def test_what_the_package_does_not_take_does_not_run(status):
 
 def test_a_reply_that_the_package_fails_at_is_one_typed_error():
     package, fake = faulty_renderer()
-    fake.on_parse = lambda found: [][0]
+    fake.on_parse = broken
     with pytest.raises(ModelError, match="cannot read the reply"):
         both("x", package=package)

@@ -41,9 +41,10 @@ def test_offsets_are_those_of_the_library_and_end_at_each_tokens_last_character(
 
 
 def test_every_spelling_is_masked_where_they_overlap():
-    assert MADE.encode(MADE.mask("<|im_end|><|im_end|>")) == encoder(marked=True).encode_content(
-        "<|im_end|><|im_end|>"
-    ).tolist()
+    assert (
+        MADE.encode(MADE.mask("<|im_end|><|im_end|>"))
+        == encoder(marked=True).encode_content("<|im_end|><|im_end|>").tolist()
+    )
 
 
 def test_names_of_tokens_and_all_strings_of_a_value():

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from rollbook.errors import ModelError, boundary
-from rollbook.render.calls import CallReader, read_json
 from rollbook.render.encode import Encoder
 from rollbook.render.package_guard import Rendered
-from rollbook.render.package_reply import Body, Form, ReadCall, ReadReply, ReplyCheck
-from rollbook.trace.message import ParseStatus
+from rollbook.render.package_reply import Form, ReadReply, ReplyCheck, body_of
 from rollbook.trace.tools import ToolSpec
 
-__all__ = ["learn_form"]
+__all__ = ["Learned", "learn_form"]
 
 ADD = ToolSpec(
     name="add",
@@ -25,6 +24,7 @@ ARGUMENTS = {"word": "two words", "number": 21}
 _CALLED = {
     "role": "assistant",
     "content": "",
+    "reasoning_content": "This is thought.",
     "tool_calls": [
         {"type": "function", "id": "functions.add:0", "function": {"name": ADD.name, "arguments": ARGUMENTS}}
     ],
@@ -46,44 +46,51 @@ class Reads(Protocol):
     def get_stop_token_ids(self) -> list[int]: ...
 
 
-def learn_form(package: Reads, encoder: Encoder, prompt: list[int], inside_reasoning: bool) -> tuple[Form, list[int]]:
-    """The form, and a turn that makes a call, its end-of-turn token left out. `prompt` stands before the turn."""
-    turn, found = _written(package, _CALLED, prompt)
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What a renderer showed."""
+
+    form: Form
+    said: list[int]
+    """A turn of reasoning and words, its end-of-turn token left out."""
+    called: list[int]
+    """A turn of reasoning and a call, likewise."""
+
+
+def learn_form(package: Reads, encoder: Encoder, prompt: list[int], *, inside_reasoning: bool) -> Learned:
+    """`prompt` stands before the turns; `inside_reasoning`: it opens reasoning."""
+    called, found = _written(package, _CALLED, prompt, inside_reasoning=inside_reasoning)
     calls = list(found.tool_calls)
     if len(calls) != 1 or (calls[0].name, calls[0].arguments) != (ADD.name, ARGUMENTS) or calls[0].status != "ok":
         raise ModelError("the package's renderer does not read back a call that it wrote itself")
     opener = closer = None
     if calls[0].token_span is not None:
-        first, last = turn[calls[0].token_span[0]], turn[calls[0].token_span[1] - 1]
+        first, last = called[calls[0].token_span[0]], called[calls[0].token_span[1] - 1]
         opener = first if first in encoder.control else None
         closer = last if last in encoder.control and last != first else None
-    form = Form(_body(calls[0]), opener, closer, marked=True)
-    said, found = _written(package, _SAID, prompt)
+    form = Form(body_of(calls[0]), opener, closer, marked=True)
+    said, found = _written(package, _SAID, prompt, inside_reasoning=inside_reasoning)
     check = ReplyCheck(encoder.vocabulary, encoder.added, encoder.control, form)
     ours = check.message(said, found, [ADD], inside_reasoning=inside_reasoning, cut=False, call_prefix="")
     pairs = ((ours.content, found.content), (ours.reasoning or "", found.reasoning_content or ""))
     marked = all(one.strip() == other.strip() for one, other in pairs)
-    return Form(form.body, opener, closer, marked=marked), turn
+    return Learned(Form(form.body, opener, closer, marked=marked), said, called)
 
 
-def _written(package: Reads, entry: dict[str, Any], prompt: list[int]) -> tuple[list[int], ReadReply]:
+def _written(
+    package: Reads, entry: dict[str, Any], prompt: list[int], *, inside_reasoning: bool
+) -> tuple[list[int], ReadReply]:
     """A turn as the package writes it, without its end, and what the package reads in it."""
     tools: list[Any] = [ADD.openai()]
     with boundary("the renderers package cannot write a turn and read it back", ModelError):
         asked: list[Any] = [{"role": "user", "content": "What is asked?"}, entry]
         rendered = package.render(asked, tools=tools)
         own = np.array(rendered.message_indices) == 1
-        turn = np.array(rendered.token_ids)[own & np.array(rendered.is_content, np.bool_)].tolist()
+        turn: list[int] = np.array(rendered.token_ids)[own & np.array(rendered.is_content, np.bool_)].tolist()
         stops = set(package.get_stop_token_ids())
         while turn and turn[-1] in stops:
             turn.pop()
+        if inside_reasoning:  # the prompt has written the start of this turn already
+            sizes = range(min(len(prompt), len(turn)), 0, -1)
+            turn = turn[next((size for size in sizes if prompt[-size:] == turn[:size]), 0) :]
         return turn, package.parse_response(turn, tools=tools, prompt_ids=prompt)
-
-
-def _body(call: ReadCall) -> Body:
-    if CallReader().read(call.raw.encode(), [ADD], "").status is ParseStatus.OK:
-        return Body.CALL
-    try:
-        return Body.ARGUMENTS if read_json(call.raw) == call.arguments else Body.OTHER
-    except ValueError:
-        return Body.OTHER

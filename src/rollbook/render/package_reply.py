@@ -27,12 +27,12 @@ from typing import Any, Protocol, cast
 
 from msgspec.structs import replace
 
-from rollbook.render.calls import CallReader
+from rollbook.render.calls import CallReader, read_json
 from rollbook.render.vocabulary import Vocabulary, show_bytes
 from rollbook.trace.message import Message, ParseStatus, Role, ToolCall
 from rollbook.trace.tools import ToolSpec
 
-__all__ = ["Body", "Form", "ReadCall", "ReadReply", "ReplyCheck"]
+__all__ = ["Body", "Form", "ReadCall", "ReadReply", "ReplyCheck", "body_of"]
 
 REASONING = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("◁think▷", "◁/think▷"))
 """Openers and closers of reasoning."""
@@ -265,6 +265,17 @@ class ReplyCheck:
             return read
         why = "the name or the arguments that were found are not what stands in the call"
         return replace(read, status=ParseStatus.BAD_ARGUMENTS, error=why)
+
+
+def body_of(call: ReadCall) -> Body:
+    """What the body of a call is that the package wrote and read itself."""
+    try:
+        value = read_json(call.raw)
+    except ValueError:
+        return Body.OTHER
+    if value == {"name": call.name, "arguments": call.arguments}:
+        return Body.CALL
+    return Body.ARGUMENTS if value == call.arguments else Body.OTHER
 
 
 def _unread(body: bytes, status: ParseStatus) -> ToolCall:

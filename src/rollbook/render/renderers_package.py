@@ -36,7 +36,6 @@ from rollbook.render.package_guard import HARMLESS, Guard, Owned, Rendered
 from rollbook.render.package_reply import REASONING, ReadReply, ReplyCheck
 from rollbook.render.package_tokenizer import PackageTokenizer
 from rollbook.render.protocol import Parsed, RenderedMessage, RendererInfo, Rendering
-from rollbook.render.tracked import scaffold
 from rollbook.render.vocabulary import show_bytes
 from rollbook.trace.message import Message, ParseStatus, Role, ToolCall
 from rollbook.trace.node import TokenIds
@@ -49,7 +48,6 @@ MAX_KEPT = 256
 """Shapes of batches whose control tokens are kept, and sets of tools."""
 
 _USER = {"role": "user", "content": "What is asked?"}
-_ANSWER = "This is said."
 
 
 class BridgeRefused(ModelError):
@@ -91,7 +89,7 @@ class _Tools:
 
 @dataclass(frozen=True, slots=True)
 class _StandIn:
-    """A short history: a prompt and a finished answer, its end-of-turn token left out."""
+    """A short history: a prompt and an answer that the package wrote itself, its end-of-turn token left out."""
 
     prompt: list[int]
     answer: list[int]
@@ -113,10 +111,12 @@ class PackageRenderer:
         self._expected: dict[tuple[int, tuple[int, ...], str], list[tuple[int, int]]] = {}
         if not info.stop_ids or not info.stop_ids <= encoder.control:
             raise ModelError(f"the package ends turns with {sorted(info.stop_ids)}, which are not all control tokens")
-        self._stand_in = self._make_stand_in()
-        form, turn = learn_form(package, encoder, self._stand_in.prompt, self._stand_in.inside_reasoning)
-        self._reply = ReplyCheck(encoder.vocabulary, encoder.added, encoder.control, form)
-        self._check_stand_in(turn)
+        prompt = self._render([_USER], None).ids
+        opened = last_opens_reasoning(self.decode(prompt))
+        learned = learn_form(package, encoder, prompt.tolist(), inside_reasoning=opened)
+        self._stand_in = _StandIn(prompt.tolist(), learned.said, opened)
+        self._reply = ReplyCheck(encoder.vocabulary, encoder.added, encoder.control, learned.form)
+        self._check_stand_in(learned.called)
 
     @classmethod
     def build(
@@ -340,13 +340,6 @@ class PackageRenderer:
         if opener is None:
             raise ModelError("the package's renderer opens no reasoning, so a reply cannot start inside it")
         return [*self._stand_in.prompt, opener]
-
-    def _make_stand_in(self) -> _StandIn:
-        prompt = self._render([_USER], None).ids.tolist()
-        shown = show_bytes(self._encoder.vocabulary.join(prompt))
-        opened = next((pair for pair in REASONING if shown.rfind(pair[0]) > shown.rfind(pair[1])), None)
-        text = scaffold(_ANSWER if opened is None else f"So it is.\n{opened[1]}\n\n{_ANSWER}")
-        return _StandIn(prompt, self._encoder.encode(text, ())[0].token_ids.tolist(), opened is not None)
 
     def _check_stand_in(self, turn: list[int]) -> None:
         """The package must write the same behind other histories: a longer one, and `turn`, which made a call."""
