@@ -27,6 +27,8 @@ class Effort:
     """Rollouts that are stored turn by turn."""
     reads: int
     """Traces read one at a time."""
+    chat_turns: tuple[int, ...]
+    """Which of the tool chats are rendered, by their turns."""
     chats: int
     """Tries of each way to render a whole tool chat."""
     repeats: int
@@ -42,6 +44,7 @@ FULL = Effort(
     batch=100,
     journalled=200,
     reads=400,
+    chat_turns=(20, 100),
     chats=5,
     repeats=9,
 )
@@ -54,6 +57,7 @@ QUICK = Effort(
     batch=10,
     journalled=4,
     reads=10,
+    chat_turns=(20,),
     chats=1,
     repeats=2,
 )

@@ -142,7 +142,8 @@ def measure_rendering(effort: Effort) -> list[Row]:
     tokenizer = _transformers(files)
     ours, again, bridges = Ours(renderer), Rerendering(tokenizer), Bridges(tokenizer)
     rows: list[Row] = []
-    for turns, tokens in CHATS.items():
+    for turns in effort.chat_turns:
+        tokens = CHATS[turns]
         chat = maker.chat(turns, tokens)
         _check_same(chat, ours, again, bridges)
         times = interleaved(

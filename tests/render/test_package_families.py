@@ -39,8 +39,14 @@ class Package:
     call: str
 
 
-GLM = "<tool_call>read\n<arg_key>path</arg_key>\n<arg_value>a</arg_value>\n<arg_key>line</arg_key>\n<arg_value>{}</arg_value>\n</tool_call>"
-XML = "<tool_call>\n<function=read>\n<parameter=path>\na\n</parameter>\n<parameter=line>\n{}\n</parameter>\n</function>\n</tool_call>"
+GLM = (
+    "<tool_call>read\n<arg_key>path</arg_key>\n<arg_value>a</arg_value>\n"
+    "<arg_key>line</arg_key>\n<arg_value>{}</arg_value>\n</tool_call>"
+)
+XML = (
+    "<tool_call>\n<function=read>\n<parameter=path>\na\n</parameter>\n"
+    "<parameter=line>\n{}\n</parameter>\n</function>\n</tool_call>"
+)
 KIMI = (
     "<|tool_calls_section_begin|><|tool_call_begin|>functions.read:0<|tool_call_argument_begin|>"
     '{{"path": "a", "line": {}}}<|tool_call_end|><|tool_calls_section_end|>'
@@ -114,14 +120,10 @@ def test_a_call_runs_where_our_check_takes_it(name, line, runs):
 
 
 def test_a_renderer_that_leaves_tools_out_is_refused_when_tools_are_given():
-    tokens = "<｜begin▁of▁sentence｜> <｜end▁of▁sentence｜> <｜User｜> <｜Assistant｜>"
-    tokens += " " + " ".join(
-        f"<｜tool▁{name}｜>"
-        for name in (
-            *("calls▁begin", "calls▁end", "call▁begin", "call▁end", "sep"),
-            *("outputs▁begin", "outputs▁end", "output▁begin", "output▁end"),
-        )
-    )
+    tools = ("calls begin", "calls end", "call begin", "call end", "sep")
+    results = ("outputs begin", "outputs end", "output begin", "output end")
+    names = ["begin of sentence", "end of sentence", "User", "Assistant", *(f"tool {name}" for name in tools + results)]
+    tokens = " ".join("<\uff5c" + name.replace(" ", "\u2581") + "\uff5c>" for name in names)
     PACKAGES["deepseek-v3"] = Package(tokens, Body.OTHER, "")
     with pytest.raises(ModelError, match="leaves out the tool 'read'"):
         renderer("deepseek-v3").open([said(Role.USER, "hi")], [READ])
