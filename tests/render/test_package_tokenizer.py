@@ -3,10 +3,13 @@ control token."""
 
 from __future__ import annotations
 
+import json
+
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from rollbook.render.encode import Encoder
 from rollbook.render.package_tokenizer import PackageTokenizer
 from tests.render.families import CONTROL, MARKERS, encoder, tokenizer_json
 
@@ -41,10 +44,14 @@ def test_offsets_are_those_of_the_library_and_end_at_each_tokens_last_character(
 
 
 def test_every_spelling_is_masked_where_they_overlap():
-    assert (
-        MADE.encode(MADE.mask("<|im_end|><|im_end|>"))
-        == encoder(marked=True).encode_content("<|im_end|><|im_end|>").tolist()
-    )
+    parts = json.loads(tokenizer_json(marked=True))
+    size = max(entry["id"] for entry in parts["added_tokens"])
+    flags = {"special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    parts["added_tokens"] += [{"id": size + n, "content": text, **flags} for n, text in ((1, "<<"), (2, "<|x"))]
+    data = json.dumps(parts).encode()
+    made = PackageTokenizer(data, Encoder(data))
+    assert made.encode("<<") == [size + 1]
+    assert made.encode(made.mask("<<|x")) == Encoder(data).encode_content("<<|x").tolist()
 
 
 def test_names_of_tokens_and_all_strings_of_a_value():
