@@ -25,7 +25,8 @@ from typing import Any
 
 import numpy as np
 from renderers import Qwen3RendererConfig, create_renderer
-from tests.real_tokenizers import TokenizerFiles, tokenizer
+from tests.real_tokenizers import TokenizerFiles
+from tests.real_tokenizers import tokenizer as fetched
 from transformers import AutoTokenizer
 
 from bench.clock import cpu_of
@@ -136,7 +137,7 @@ class Bridges:
 
 def measure_rendering(effort: Effort) -> list[Row]:
     """Whole chats, then replies alone."""
-    files = tokenizer("qwen3")
+    files = fetched("qwen3")
     renderer = build_qwen3(files)
     maker = ChatMaker(renderer, files.tokenizer_json, Corpus(renderer, effort.characters))
     tokenizer = _transformers(files)

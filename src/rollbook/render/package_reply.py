@@ -245,22 +245,22 @@ class ReplyCheck:
             end -= 1
         return self._vocabulary.join(ids[start:end])
 
-    def _read(self, body: bytes, tools: Sequence[ToolSpec]) -> ToolCall:
+    def _read_strictly(self, body: bytes, tools: Sequence[ToolSpec]) -> ToolCall:
         return self._reader.read(lambda: json_call(text_of(body)), body, tools, "")
 
     def _strict(self, body: bytes, call: ReadCall, tools: Sequence[ToolSpec]) -> ToolCall:
         """What our own reading makes of it."""
         match self._form.body:
             case Body.CALL:
-                read = self._read(body, tools)
+                read = self._read_strictly(body, tools)
                 same = (call.name, _plain(call.arguments)) == (read.name, _plain(read.arguments))
             case Body.ARGUMENTS:
                 composed = f'{{"name": {json.dumps(call.name)}, "arguments": {call.raw}}}'
-                read = self._read(composed.encode("utf-8", "surrogatepass"), tools)
+                read = self._read_strictly(composed.encode("utf-8", "surrogatepass"), tools)
                 same = call.name == read.name and _plain(call.arguments) in (_plain(read.arguments), _plain(call.raw))
             case Body.OTHER:
                 composed = json.dumps({"name": call.name, "arguments": call.arguments})
-                read = self._read(composed.encode(), tools)
+                read = self._read_strictly(composed.encode(), tools)
                 text = show_bytes(body)
                 same = all(part in text for part in (call.name or "", *_spellings(call.arguments)))
         read = replace(read, raw=show_bytes(body))
