@@ -133,12 +133,17 @@ class Encoder:
         if self.vocabulary.byte_level:
             return Escapes.for_missing(self.vocabulary.missing())
         if self.vocabulary.missing():
-            return Escapes.for_unspelled(self.vocabulary.characters(), self._spells)
+            return Escapes.for_unspelled(self.vocabulary.characters(), self._keeps)
         return Escapes.for_byte_names() if not self._spells("<0x41>") else Escapes()
 
     def _spells(self, text: str) -> bool:
         ids = self._bare.encode(text, add_special_tokens=False).ids
         return self._unknown not in ids and self.vocabulary.join(ids) in (text.encode(), b" " + text.encode())
+
+    def _keeps(self, char: str) -> bool:
+        """Whether something is left of a character, perhaps in another form (the Kelvin sign is a K to NFC)."""
+        ids = self._bare.encode(char, add_special_tokens=False).ids
+        return self._unknown not in ids and bool(self.vocabulary.join(ids).strip())
 
     def _check_bare(self) -> None:
         for text, token in self.added.items():
