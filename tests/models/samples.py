@@ -106,4 +106,6 @@ def rank_file() -> bytes:
             parts = [b"".join(parts[at : at + 2]) for at in range(0, len(parts), 2)]
             for part in parts:
                 ranks.setdefault(part, len(ranks))
+    for word in (*WORDS, "unmerged", " whole"):  # tokens that no merging reaches
+        ranks.setdefault(word.encode(), len(ranks))
     return b"\n".join(base64.b64encode(token) + b" %d" % rank for token, rank in ranks.items())

@@ -6,7 +6,7 @@ from tokenizers import Tokenizer
 from rollbook.errors import ModelError
 from rollbook.models import CATALOGUE, load_gguf, load_model
 
-from .gguf_samples import write
+from .gguf_samples import TOKENS, write
 
 
 def test_the_real_model(smollm2):
@@ -34,6 +34,22 @@ def test_a_file_by_path_that_says_little(tmp_path):
     assert files.special_tokens == {}
     assert files.stop_ids == {2}
     assert files.name == str(path)
+
+
+@pytest.mark.parametrize(
+    ("ends", "stops"),
+    [
+        (["<|end|>", "<|return|>", "<|call|>"], {3, 4}),
+        (["<|end|>", "<|flush|>", "<|calls|>"], {3, 4}),
+        (["<|end|>", "<|return|>", "<|eom_id|>"], {2, 3, 4}),
+    ],
+)
+def test_the_end_of_a_message_within_a_turn_is_no_stop(tmp_path, ends, stops):
+    tokens = [*TOKENS[:2], *ends, *TOKENS[5:]]
+    files = load_gguf(
+        write(tmp_path / "m.gguf", tokens=tokens, types=[2, *[3] * 4, *[1] * 6], eos=3), tmp_path / "cache"
+    )
+    assert files.stop_ids == stops
 
 
 def test_an_id_outside_the_vocabulary_is_not_taken(tmp_path):

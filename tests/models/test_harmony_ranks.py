@@ -22,11 +22,6 @@ def small(added: list[str], vocab: dict[str, int]) -> bytes:
     return json.dumps({"added_tokens": tokens, "model": {"type": "BPE", "vocab": vocab, "merges": []}}).encode()
 
 
-@pytest.fixture(scope="module")
-def gptoss(gptoss_folder: Path) -> bytes:
-    return (gptoss_folder / "tokenizer.json").read_bytes()
-
-
 def test_the_ranks_are_those_that_the_library_accepts(gptoss: bytes) -> None:
     data = ranks_file(gptoss)
     assert hashlib.sha256(data).hexdigest() == RANKS_SUM
@@ -39,7 +34,7 @@ def test_a_damaged_file_is_written_anew_and_a_whole_one_is_left_alone(gptoss: by
     (path,) = folder.iterdir()
     before = path.stat()
     assert write_ranks(gptoss, tmp_path) == folder
-    assert path.stat() == before
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     path.write_bytes(path.read_bytes()[:-1])
     write_ranks(gptoss, tmp_path)
     assert path.read_bytes() == ranks_file(gptoss)

@@ -85,7 +85,7 @@ MUTANTS = [
         "offsets",
         "np.cumsum(heads) - 1 - blank",
         "np.cumsum(heads) - 1",
-        "kinds.py::test_cuts_and_kinds_follow_the_characters",
+        "offsets.py::test_bytes_of_unknown_characters",
     ),
     mutant(
         "a blank keeps its sign",

@@ -22,7 +22,7 @@ def reply(name: str, snippet: str, replacement: str, test: str) -> Mutant:
     return Mutant(name, "render/harmony_reply.py", snippet, replacement, f"tests/render/test_harmony_reply.py::{test}")
 
 
-WHOLE = "test_a_whole_conversation_is_what_the_library_writes"
+DROPPED = "test_reasoning_is_left_out_as_the_library_does"
 RUNS = "test_runs_tell_content_from_scaffold_to_the_token"
 STRAY = "test_what_has_no_proper_header_is_content_as_it_stands"
 NAMELESS = "test_a_call_that_names_no_recipient_properly_has_no_name"
@@ -48,10 +48,12 @@ MUTANTS = [
         "    return all(marker.encode() in tokenizer_json for marker in _MARKERS)\n",
         "test_gpt_oss_is_known_by_its_added_tokens",
     ),
-    shown("reasoning is never dropped", "if not spoken or spoken[-1] != _FINAL:", "if True:", WHOLE),
-    shown("all reasoning is dropped", "at > first or head != _ANALYSIS", "head != _ANALYSIS", WHOLE),
-    shown("reasoning is dropped before calls, too", "if not spoken or spoken[-1] != _FINAL:", "if not spoken:", WHOLE),
-    shown("a preamble is a final text", "yield _PREAMBLE if message.tool_calls else _FINAL", "yield _FINAL", WHOLE),
+    shown("reasoning is never dropped", "if not spoken or spoken[-1] != _FINAL:", "if True:", DROPPED),
+    shown("all reasoning is dropped", "at > first or head != _ANALYSIS", "head != _ANALYSIS", DROPPED),
+    shown(
+        "reasoning is dropped before calls, too", "if not spoken or spoken[-1] != _FINAL:", "if not spoken:", DROPPED
+    ),
+    shown("a preamble is a final text", "yield _PREAMBLE if message.tool_calls else _FINAL", "yield _FINAL", DROPPED),
     shown("a later text is no content", "RunKind.CONTENT] * len(content)", "RunKind.SCAFFOLD] * len(content)", RUNS),
     shown(
         "instructions begin a token too late",
@@ -89,7 +91,7 @@ MUTANTS = [
         "        if False:\n            raise _Foreign",
         STRAY,
     ),
-    reply("the role may go on", "if text and not text[:1].isspace():", "if False:", STRAY),
+    reply("the role may go on", "if text and not text[:1].isspace():", "if False:", NAMELESS),
     reply("any word may follow the role", "if not all(word.startswith(_TO) for word in words):", "if False:", STRAY),
     reply(
         "any channel will do",
@@ -122,10 +124,10 @@ MUTANTS = [
         FOREIGN,
     ),
     reply(
-        "arguments may break out of their place",
-        "            read_json(body.decode())\n",
-        "            body.decode()\n",
-        "test_arguments_are_read_strictly",
+        "a call that is no text loses its name",
+        "return msgspec.structs.replace(found, name=name)",
+        "return found",
+        "test_bytes_that_are_no_text_are_kept",
     ),
     reply(
         "text behind an end is lost",

@@ -20,6 +20,7 @@ from rollbook.models import load_model
 from rollbook.models.sentencepiece_file import sentencepiece_json
 from rollbook.models.tekken import tekken_json
 from rollbook.render import HERMES_EXAMPLES, ChatRenderer, RendererConfig
+from rollbook.render.encode import Encoder, shared_encoder
 from rollbook.trace.message import Role
 from tests.real_tokenizers import mistral_file, template, tokenizer
 from tests.render.families import CACHE, small_tokenizer
@@ -99,6 +100,10 @@ class Stock:
             tool_prompt=None if "tools" in self.template else HERMES_EXAMPLES,
             now=NOW,
         )
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        return shared_encoder(self.tokenizer_json)
 
     @cached_property
     def renderer(self) -> ChatRenderer:

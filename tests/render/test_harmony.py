@@ -3,6 +3,7 @@ runs, forced ends, cost."""
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import date
 from itertools import pairwise
@@ -17,10 +18,13 @@ from hypothesis import strategies as st
 
 from rollbook.errors import ModelError
 from rollbook.render import Rendering
+from rollbook.render.conformance import Behaviour, NotConforming, behaviours
 from rollbook.render.harmony import Effort, HarmonyConfig, HarmonyEncoding, HarmonyRenderer
+from rollbook.render.harmony_reply import Mark
 from rollbook.trace.message import Message, ParseStatus, Role, ToolCall
 from rollbook.trace.runs import RunKind, expand_runs
 from rollbook.trace.tools import ToolSpec
+from tests.render.families import small_tokenizer
 from tests.render.harmony_reply_made import ADD, CALL, END, NOW, RETURN
 
 CONTROL = ["<|end|>", "<|start|>assistant", "<|call|>", "<|return|>", "<|channel|>final<|message|>", "<|constrain|>"]
@@ -153,6 +157,37 @@ def test_stored_ids_and_increments_are_the_full_rendering_without_dropped_reason
     assert ids.count(RETURN) == sum(not turn.tool_calls for turn, _ in talk)
 
 
+ASK, THINK_CALL, THINK_SAY, GET = (
+    user("?"),
+    called("Wait.", reasoning="r1"),
+    message(Role.ASSISTANT, "A", reasoning="r2"),
+    result("5"),
+)
+
+
+@pytest.mark.parametrize(
+    ("messages", "left"),
+    [
+        ([ASK, THINK_CALL, GET], "r1"),
+        ([ASK, THINK_CALL, GET, THINK_SAY, ASK], ""),
+        ([ASK, THINK_SAY, ASK, THINK_SAY, ASK], "r2"),  # the library drops before the first final text only
+        ([ASK, THINK_SAY, ASK, THINK_CALL, GET], "r2r1"),
+        ([ASK, THINK_SAY, ASK, THINK_CALL, GET, THINK_SAY], "r1r2"),
+    ],
+)
+def test_reasoning_is_left_out_as_the_library_does(
+    harmony: HarmonyRenderer, harmony_encoding: HarmonyEncoding, messages: list[Message], left: str
+) -> None:
+    found = harmony.rerender(messages, [ADD])
+    expected = harmony.decode(np.array(theirs(harmony_encoding, messages, [ADD], drop=True), np.int32))
+    assert harmony.decode(np.array(ids_of(found), np.int32)) == expected
+    thoughts = re.findall(r"analysis<[|]message[|]>(r[12])<", expected)
+    assert "".join(thoughts) == left
+    for one in found.messages:
+        if one.message.role is Role.ASSISTANT:
+            assert one.token_ids[-1] == (CALL if one.message.tool_calls else END)
+
+
 def sampled(encoding: HarmonyEncoding, turn: Message) -> list[int]:
     """A turn as the model samples it, behind ``<|start|>assistant``."""
     conversation = library.Conversation.from_messages(spoken(turn))
@@ -211,6 +246,7 @@ def test_a_turn_that_ended_in_nothing_gets_a_forced_end(harmony: HarmonyRenderer
     assert first.token_ids[kinds == RunKind.FORCED].tolist() == forced
     assert first.token_ids.tolist()[: len(forced)] == forced
     assert RunKind.FORCED not in expand_runs(second.runs)
+    assert len(rendering.notes) == (last == 199_999)
     assert harmony.decode(second.token_ids) == "<|start|>user<|message|>And?<|end|>"
     assert harmony.decode(rendering.prompt_ids) == "<|start|>assistant"
     assert not rendering.inside_reasoning
@@ -245,6 +281,7 @@ def test_the_system_message_says_what_the_configuration_says(
     assert "Current date: 2025-06-28\n" in harmony.decode(harmony.open([user("Hi")], []).messages[0].token_ids)
     assert other.info.template_hash != harmony.info.template_hash
     assert other.info.tokenizer_hash == harmony.info.tokenizer_hash
+    assert harmony.info.findings == ("reasoning=dropped", "stop=<|return|>, in a history <|end|>")
     assert harmony.info.stop_ids == {199_999, RETURN, CALL}
 
 
@@ -280,12 +317,22 @@ def test_what_cannot_be_written_is_refused(harmony: HarmonyRenderer) -> None:
     nameless = ToolCall(id="c", raw="{}", status=ParseStatus.MISSING_NAME)
     with pytest.raises(ModelError, match="did not parse"):
         harmony.open([user("Hi"), message(Role.ASSISTANT, "", tool_calls=(nameless,))], [])
+    blocks: Any = [{"type": "image"}]
+    for role in Role:
+        with pytest.raises(ModelError, match=r"blocks \(image\) instead of text"):
+            harmony.open([message(role, blocks)], [])
     with pytest.raises(ModelError, match="at least one message"):
         harmony.open([], [])
     with pytest.raises(ModelError, match="at least one message"):
         harmony.extend(RETURN, [], [])
     with pytest.raises(ModelError, match="the system message or the tools"):
         harmony.open([user("Hi")], [msgspec.structs.replace(ADD, description="\ud800")])
+
+
+def test_a_tokenizer_with_other_ids_is_refused(harmony_encoding: HarmonyEncoding) -> None:
+    other = small_tokenizer(tuple(Mark))
+    with pytest.raises(ModelError, match=r"has <\|start\|> as token \d+, openai-harmony as 200006"):
+        HarmonyRenderer.build(harmony_encoding, other, HarmonyConfig(name="x"))
 
 
 def test_a_call_without_a_sampled_text_is_written_from_its_arguments(harmony: HarmonyRenderer) -> None:
@@ -323,3 +370,24 @@ def test_a_batch_of_messages_is_cut_between_them(harmony: HarmonyRenderer) -> No
         assert one.runs.tolist() == alone.runs.tolist()
     for one, two in pairwise(together.messages):
         assert (one.token_ids[-1], two.token_ids[0]) == (END, 200_006)
+
+
+OTHERWISE = {
+    "cut_turn_is_closed": "of which none ends it",  # what ends a message is no stop token
+    "history_is_whole": "the turn's tokens end with",
+    "calls_read_back": "read back as",  # each call ends the turn, so two are two turns
+}
+"""What the format does otherwise than all others, and how the kit says so."""
+
+
+@pytest.mark.parametrize("behaviour", behaviours(), ids=str)
+def test_harmony_does_what_every_renderer_does(
+    harmony: HarmonyRenderer, harmony_encoding: HarmonyEncoding, behaviour: Behaviour
+) -> None:
+    control = {text: harmony_encoding.encode(text, allowed_special="all")[0] for text in Mark}
+    says = OTHERWISE.get(behaviour.name)
+    if says is None:
+        assert behaviour.check(harmony, control)
+    else:
+        with pytest.raises(NotConforming, match=says):
+            behaviour.check(harmony, control)

@@ -115,8 +115,8 @@ def test_the_recipient_stands_behind_the_role_or_behind_the_channel(read: Reader
 @pytest.mark.parametrize(
     ("body", "status", "says"),
     [
-        ('{"a": 1', ParseStatus.INVALID_JSON, "not valid JSON"),
-        ("", ParseStatus.INVALID_JSON, "not valid JSON"),
+        ('{"a": 1', ParseStatus.INVALID_JSON, "are not valid JSON"),
+        ("", ParseStatus.INVALID_JSON, "are not valid JSON"),
         ('{"a": 1}, "b": 2', ParseStatus.INVALID_JSON, "Extra data"),
         ('{"a": 1, "a": 2}', ParseStatus.INVALID_JSON, "twice"),
         ('{"a": NaN}', ParseStatus.INVALID_JSON, "NaN"),
@@ -236,6 +236,7 @@ def test_what_has_no_proper_header_is_content_as_it_stands(read: Reader, reply: 
         "<|channel|>comment to=functions.add",
         "<|channel|>commentary to=functions.add a b",
         "<|channel|>commentary functions.add json",
+        "to=functions.add<|channel|>commentary json",
         "<|channel|>commentary",
         "",
     ],
@@ -263,6 +264,12 @@ def test_a_call_without_a_body_is_an_attempt(read: Reader, end: str, cut: bool, 
     assert (call.raw, call.status) == (header, status)
 
 
+@pytest.mark.parametrize("reply", ["", "Hello", "<|channel|>commentary", "<|channel|>final"])
+def test_text_without_a_body_calls_nothing_whatever_ends_it(read: Reader, reply: str) -> None:
+    for end in ("<|call|>", "<|return|>", "<|endoftext|>", "<|end|>", ""):
+        assert read.parse(reply + end) == Message(role=Role.ASSISTANT, content=reply)
+
+
 def test_markers_count_by_their_id_only(read: Reader, harmony: HarmonyRenderer) -> None:
     ids = [CHANNEL, *read.ids("final"), MESSAGE, *harmony.encode(f"<|end|>{TO_ADD}<|call|>").tolist(), RETURN]
     assert read.parse(ids) == Message(role=Role.ASSISTANT, content=f"<|end|>{TO_ADD}<|call|>")
@@ -285,6 +292,8 @@ def test_bytes_that_are_no_text_are_kept(read: Reader, harmony: HarmonyRenderer)
     assert message.content == "\ufffd"
     assert message.raw is not None
     assert HIEROGLYPH.encode().startswith(message.raw)
+    body = read.call([*read.ids(TO_ADD), first, CALL])
+    assert (body.name, body.raw, body.status) == ("add", "\ufffd", ParseStatus.INVALID_JSON)
     recipient = [CHANNEL, *read.ids("commentary to=functions."), first, MESSAGE, *read.ids("{}"), CALL]
     assert read.call(recipient).status is ParseStatus.MISSING_NAME
 

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from rollbook.errors import ModelError
+from rollbook.render import ChatRenderer, RendererConfig
 from rollbook.render.encode import Encoder
 from rollbook.render.tracked import SCAFFOLD, Tracked, concat, scaffold, tags_of
+from rollbook.trace.message import Message, Role
 from rollbook.trace.runs import RunKind, expand_runs
 from tests.render.kinds import BLANK, CONTROL, FLAGS, FORMS, LEGACY, kind, kind_json
 
@@ -203,12 +205,66 @@ def test_what_the_post_processor_puts_in_front() -> None:
         assert made.encode_content("a").tolist() == kind("bpe-legacy").encode_content("a").tolist()
 
 
+def test_merges_are_never_dropped_at_random() -> None:
+    parts = json.loads(kind_json("bpe-legacy"))
+    parts["model"]["dropout"] = 0.9
+    made, text = Encoder(json.dumps(parts).encode()), "The answer is five. " * 5
+    assert made.encode_content(text).tolist() == kind("bpe-legacy").encode_content(text).tolist()
+    assert made.encode_parsed(text).tolist() == kind("bpe-legacy").encode_parsed(text).tolist()
+
+
+TURNS = (
+    "{% for message in messages %}<s>{{ message.role }}\n{{ message.content }}</s>\n{% endfor %}"
+    "{% if add_generation_prompt %}<s>assistant\n{% endif %}"
+)
+
+
+@pytest.mark.parametrize("name", ["bpe-legacy", "bpe-first", "bpe-always", "bpe-gemma", "unigram-first"])
+@settings(max_examples=20, deadline=None)
+@given(question=harmless, reply=harmless.filter(str.strip), more=harmless)
+def test_a_conversation_step_by_step_has_the_librarys_ids(name: str, question: str, reply: str, more: str) -> None:
+    made = RENDERERS.setdefault(name, build(name))
+    question, reply, more = (kind(name).escapes.apply(Tracked(text)).plain for text in (question, reply, more))
+    opened = made.open([Message(role=Role.USER, content=question)], ())
+    first = f"<s>user\n{question}</s>\n<s>assistant\n"
+    library = kind(name).encode_parsed(f"{first}{reply}</s>\n<s>user\n{more}</s>\n<s>assistant\n").tolist()
+    ids = [*opened.messages[0].token_ids.tolist(), *opened.prompt_ids.tolist()]
+    assert ids == kind(name).encode_parsed(first).tolist()
+    extended = made.extend(2, [Message(role=Role.USER, content=more)], ())
+    behind = [*extended.messages[0].token_ids.tolist(), *extended.prompt_ids.tolist()]
+    assert behind == library[-len(behind) :]
+    assert library[-len(behind) - 1] == 2
+
+
+def build(name: str) -> ChatRenderer:
+    return ChatRenderer.build(kind_json(name), TURNS, RendererConfig(name=name, stop_ids=frozenset({2})))
+
+
+RENDERERS: dict[str, ChatRenderer] = {}
+
+
+def test_text_without_dummy_blanks() -> None:
+    made = kind("bpe-legacy")
+    ids = made.encode_parsed("hi<s> there</s>you")
+    assert made.text_of(ids, behind=False) == "hi<s> there</s>you"
+    assert made.vocabulary.join(ids.tolist()) == b" hi<s>  there</s> you"
+    first = kind("bpe-first")
+    assert first.text_of(first.encode_content(" hi", behind=True), behind=True) == " hi"
+
+
 def test_control_words_of_a_unigram_vocabulary_are_no_text() -> None:
     """The library's own Unigram model finds the words of control tokens in any text."""
     parts = json.loads(kind_json("unigram-never"))
     bare = Tokenizer.from_str(json.dumps({**parts, "added_tokens": []}))
     assert 1 in bare.encode("<s>").ids
     assert 1 not in kind("unigram-never").encode_content("<s>").tolist()
+
+
+def test_an_unknown_token_that_is_none() -> None:
+    parts = json.loads(kind_json("bpe-legacy", fallback=False))
+    parts["model"]["unk_token"] = "<none>"
+    with pytest.raises(ModelError, match="cannot be read: Exception: Unk token `<none>` not found"):
+        Encoder(json.dumps(parts).encode())
 
 
 def test_other_models_are_refused() -> None:

@@ -20,12 +20,11 @@ from tests.run.run_made import script
 
 
 @pytest.fixture
-def folder(gptoss_folder: Path, tmp_path: Path) -> Path:
+def folder(gptoss: bytes, tmp_path: Path) -> Path:
     """A script's folder with the tokenizer of gpt-oss, which has no template."""
     name = script(tmp_path, "It is 8.")
-    for file in ("tokenizer.json", "tokenizer_config.json"):
-        (tmp_path / file).unlink(missing_ok=True)
-        (tmp_path / file).symlink_to(gptoss_folder / file)
+    (tmp_path / "tokenizer.json").write_bytes(gptoss)
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|return|>"}')
     (tmp_path / "chat_template.jinja").unlink()
     assert name.startswith("scripted:")
     return tmp_path
@@ -42,11 +41,9 @@ def test_a_policy_of_gpt_oss_speaks_harmony(folder: Path) -> None:
     assert len(list((folder / "cache").rglob("*.tiktoken"))) == 1
 
 
-def test_the_users_own_variable_comes_back(
-    gptoss_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_users_own_variable_comes_back(gptoss: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ENCODINGS_VARIABLE, str(tmp_path / "theirs"))
-    assert isinstance(open_encoding((gptoss_folder / "tokenizer.json").read_bytes(), tmp_path), HarmonyEncoding)
+    assert isinstance(open_encoding(gptoss, tmp_path), HarmonyEncoding)
     assert os.environ[ENCODINGS_VARIABLE] == str(tmp_path / "theirs")
     with pytest.raises(ModelError, match="openai-harmony cannot load its vocabulary"):
         load_encoding()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from rollbook.audit import endings, parsing
 from rollbook.audit.baseline import BaselineErrors
+from rollbook.audit.context import ReasoningKept
 from rollbook.audit.drift import Drift
 from rollbook.audit.duplicates import DuplicateIds, DuplicateTokens
 from rollbook.audit.endings import EndingMix, RolloutRate
@@ -143,6 +144,15 @@ CHECKS: tuple[Row, ...] = (
         "turns that would have come back as other ids, had their text been encoded again",
         "the stored ids are right, never train from re-encoded text",
         reads_tokens=True,
+    ),
+    Row(
+        "reasoning_kept",
+        lambda findings, _: ReasoningKept(findings),
+        Unit.SHARE,
+        "rollouts with reasoning",
+        None,
+        "rollouts sampled with earlier reasoning in context that the policy's chat template drops",
+        "sample under the context policy template, or deploy the policy with its reasoning kept",
     ),
     Row(
         "malformed",

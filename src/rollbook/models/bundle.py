@@ -70,6 +70,9 @@ _END_TEXTS = frozenset(
     }
 )  # fmt: skip
 
+# Formats in which "<|end|>" ends a message within a turn (gpt-oss, Solar), as llama.cpp knows them.
+_TURN_ENDS = ({"<|return|>", "<|call|>"}, {"<|calls|>", "<|flush|>"})
+
 
 def load_model(name: str, cache: Path, progress: ProgressCallback | None = None) -> ModelFiles:
     """The model called `name` (without ``local:``), fetched into `cache` if need be. Raises `ModelError`."""
@@ -136,4 +139,7 @@ def _special_tokens(metadata: Mapping[str, GgufValue]) -> dict[str, str]:
 
 
 def _ends_by_text(metadata: Mapping[str, GgufValue]) -> set[int]:
-    return {number for number, token in enumerate(_tokens(metadata)) if token in _END_TEXTS}
+    found = {token: number for number, token in enumerate(_tokens(metadata)) if token in _END_TEXTS}
+    if any(found.keys() >= pair for pair in _TURN_ENDS):
+        found.pop("<|end|>", None)
+    return set(found.values())

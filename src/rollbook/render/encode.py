@@ -11,6 +11,7 @@ tokenizer cannot spell are escaped first (`rollbook.render.escapes`).
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from bisect import bisect_left, bisect_right
@@ -31,7 +32,7 @@ from rollbook.render.vocabulary import Vocabulary, show_bytes
 from rollbook.trace.node import TokenIds
 from rollbook.trace.runs import RunKind, Runs, make_runs
 
-__all__ = ["Encoder", "Piece"]
+__all__ = ["Encoder", "Piece", "shared_encoder"]
 
 MAX_KEPT = 256
 """Characters of scaffold, and stretches of it, whose encodings are kept."""
@@ -62,6 +63,12 @@ class _Added:
     single_word: bool
 
 
+@functools.lru_cache(maxsize=4)
+def shared_encoder(tokenizer_json: bytes) -> Encoder:
+    """One encoder for one tokenizer, however many templates it is used with: building one takes about a second."""
+    return Encoder(tokenizer_json)
+
+
 class Encoder:
     """Encodes tracked text with one tokenizer. Stateless but for caches.
 
@@ -79,7 +86,8 @@ class Encoder:
             """Ids of all added tokens by their text."""
             sign = blank_sign(parts)
             control = [entry for entry in listed if not is_white(entry["content"], sign)]
-            whole = {**parts, "post_processor": None, "truncation": None, "padding": None}
+            exact = {**parts["model"], "dropout": None} if "dropout" in parts["model"] else parts["model"]
+            whole = {**parts, "model": exact, "post_processor": None, "truncation": None, "padding": None}
             self._whole = Tokenizer.from_str(json.dumps(whole))
             bare = without_control(whole, {entry["content"] for entry in control})
             behind = behind_first(bare)
@@ -89,24 +97,26 @@ class Encoder:
             self.adds_bos = _in_front(parts.get("post_processor"))
             """Ids that the tokenizer's own post-processor puts in front of a text. `Encoder` never does; a template
             that writes them too gets two of them where another program leaves the post-processor on."""
-        self.control = frozenset(int(entry["id"]) for entry in control)
-        """Ids that content never makes."""
-        spelling = {token: text for text, token in self.added.items() if token in self.control}
-        self.vocabulary = Vocabulary(self._whole, parts, spelling)
-        self._rules = {
-            entry["content"]: _Added(int(entry["id"]), entry["lstrip"], entry["rstrip"], entry["single_word"])
-            for entry in control
-        }
-        ordered = sorted(self._rules, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, ordered)) if ordered else r"(?!)")
-        self._known: dict[tuple[str, bool], Encoding] = {}
-        self.escapes = self._find_escapes()
-        """Replaces what the tokenizer cannot spell."""
-        self._check_bare()
-        self.blank_first, self.blank_behind = (self._adds_blank(behind=behind) for behind in (False, True))
-        doubled = self._encode_bare(" a", behind=False).ids
-        self._doubles = self.vocabulary.join(doubled) == b"  a"  # a Metaspace adds none where the text begins with one
-        self._check_whole()
+            self.control = frozenset(int(entry["id"]) for entry in control)
+            """Ids that content never makes."""
+            spelling = {token: text for text, token in self.added.items() if token in self.control}
+            self.vocabulary = Vocabulary(self._whole, parts, spelling)
+            self._rules = {
+                entry["content"]: _Added(int(entry["id"]), entry["lstrip"], entry["rstrip"], entry["single_word"])
+                for entry in control
+            }
+            ordered = sorted(self._rules, key=len, reverse=True)
+            self._pattern = re.compile("|".join(map(re.escape, ordered)) if ordered else r"(?!)")
+            self._known: dict[tuple[str, bool], Encoding] = {}
+            self.escapes = self._find_escapes()
+            """Replaces what the tokenizer cannot spell."""
+            self._check_bare()
+            self.blank_first, self.blank_behind = (self._adds_blank(behind=behind) for behind in (False, True))
+            doubled = self._encode_bare(" a", behind=False).ids
+            self._doubles = (
+                self.vocabulary.join(doubled) == b"  a"
+            )  # a Metaspace adds none where the text begins with one
+            self._check_whole()
 
     blank_first: bool
     """True where the tokenizer puts a dummy blank before the first segment of a text (a Metaspace does so only where
@@ -200,13 +210,14 @@ class Encoder:
         """What the tokenizer makes of the text of `token_ids`, control tokens parsed, where they stand behind a
         control token: dummy blanks are taken off before and come again. For audits only."""
         if not self.control:
-            return self.encode_parsed(self._text_of(token_ids, behind=False))
+            return self.encode_parsed(self.text_of(token_ids, behind=False))
         head = next((name for name, rule in self._rules.items() if not rule.rstrip and not rule.single_word), "")
-        found = self.encode_parsed(head + self._text_of(token_ids, behind=True))
+        found = self.encode_parsed(head + self.text_of(token_ids, behind=True))
         return found[1:] if head else found
 
-    def _text_of(self, token_ids: TokenIds, *, behind: bool) -> str:
-        """Text without dummy blanks."""
+    def text_of(self, token_ids: TokenIds, *, behind: bool) -> str:
+        """Text for people without dummy blanks: those that the tokenizer would put back are left out. `behind`: the
+        ids stand behind a control token."""
         ids: list[int] = token_ids.tolist()
         breaks = [at for at, token in enumerate(ids) if token in self.control]
         pieces: list[str] = []

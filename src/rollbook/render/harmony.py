@@ -33,7 +33,9 @@ import numpy as np
 import openai_harmony as library  # pyright: ignore[reportMissingTypeStubs] (it is typed, but does not say so)
 
 from rollbook.errors import ModelError, boundary
-from rollbook.render.encode import Encoder
+from rollbook.render.conversation import message_text
+from rollbook.render.encode import Encoder, shared_encoder
+from rollbook.render.findings import Property
 from rollbook.render.harmony_reply import HarmonyReader, Mark
 from rollbook.render.protocol import Parsed, RenderedMessage, RendererInfo, Rendering
 from rollbook.render.tracked import Tracked
@@ -53,6 +55,8 @@ MAX_KEPT = 256
 _PLACEHOLDER = "\ue000"
 _FUNCTIONS = "functions"
 _JSON = f"{Mark.CONSTRAIN}json"
+_FINDINGS = (f"{Property.REASONING}=dropped", f"{Property.STOP}={Mark.RETURN}, in a history {Mark.END}")
+"""What a whole conversation has otherwise than stored turns have."""
 _SAMPLE = "Sums of 17 and 25: it's 42,\n\tnot  \u00e9\u5b57\U0001f600 <|end|>."
 
 
@@ -133,7 +137,7 @@ class HarmonyRenderer:
         self._prompt: TokenIds = np.array(
             encoding.render_conversation_for_completion(empty, library.Role.ASSISTANT), np.int32
         )
-        self._end = encoder.added[Mark.END]
+        self._end, self._text_end = encoder.added[Mark.END], encoder.added[Mark.TEXT_END]
         ends = (Mark.RETURN, Mark.CALL, Mark.TEXT_END)
         self._info = RendererInfo(
             name=config.name,
@@ -142,12 +146,13 @@ class HarmonyRenderer:
             vocab_size=encoder.vocab_size,
             stop_ids=frozenset(encoder.added[mark] for mark in ends),
             tool_prompt=None,
+            findings=_FINDINGS,
         )
 
     @classmethod
     def build(cls, encoding: HarmonyEncoding, tokenizer_json: bytes, config: HarmonyConfig) -> HarmonyRenderer:
         """Check that tokenizer and library agree. Raises `ModelError` where they do not."""
-        encoder = Encoder(tokenizer_json)
+        encoder = shared_encoder(tokenizer_json)
         for mark in Mark:
             ours, theirs = encoder.added.get(mark), encoding.encode(mark, allowed_special="all")
             if [ours] != theirs:
@@ -172,7 +177,7 @@ class HarmonyRenderer:
         parts = [list(self._parts(message, tools)) for message in messages]
         instructions = ""
         if messages[0].role is Role.SYSTEM:
-            instructions, parts[0] = messages[0].content, []
+            instructions, parts[0] = message_text(messages[0]), []
         pieces = [[self._piece(head, text) for head, text in kept] for kept in _without_old_reasoning(parts)]
         pieces[0][:0] = self._opening(instructions, tools)
         return self._rendering(messages, pieces)
@@ -184,7 +189,10 @@ class HarmonyRenderer:
         pieces = [[self._piece(head, text) for head, text in self._parts(message, tools)] for message in messages]
         if last_id != self._end and last_id not in self._info.stop_ids:
             pieces[0].insert(0, _Piece([self._end], [RunKind.FORCED]))
-        return self._rendering(messages, pieces)
+        notes = ()
+        if last_id == self._text_end:
+            notes = (f"the turn ended with {Mark.TEXT_END}, where the format has {Mark.RETURN} or {Mark.CALL}",)
+        return self._rendering(messages, pieces, notes)
 
     def rerender(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
         """The whole conversation as the library writes it now; reasoning of earlier turns is left out."""
@@ -260,19 +268,20 @@ class HarmonyRenderer:
 
     def _parts(self, message: Message, tools: Sequence[ToolSpec]) -> Iterator[_Part]:
         """The library's messages for `message`."""
+        content = message_text(message)
         match message.role:
             case Role.SYSTEM:
-                yield None, message.content
+                yield None, content
             case Role.USER:
-                yield _USER, message.content
+                yield _USER, content
             case Role.TOOL:
                 author = _author(message.name, tools)
-                yield _Head(library.Role.TOOL, author, "commentary", "assistant"), message.content
+                yield _Head(library.Role.TOOL, author, "commentary", "assistant"), content
             case Role.ASSISTANT:
                 if message.reasoning is not None:
                     yield _ANALYSIS, message.reasoning
-                if message.content or not message.tool_calls:
-                    yield _PREAMBLE if message.tool_calls else _FINAL, message.content
+                if content or not message.tool_calls:
+                    yield _PREAMBLE if message.tool_calls else _FINAL, content
                 for call in message.tool_calls:
                     yield _call(call, tools)
 
@@ -308,7 +317,9 @@ class HarmonyRenderer:
         with boundary("openai-harmony cannot write the system message or the tools", ModelError):
             return self._encoding.render(library.Message.from_role_and_content(role, content), options)
 
-    def _rendering(self, messages: Sequence[Message], pieces: Sequence[Sequence[_Piece]]) -> Rendering:
+    def _rendering(
+        self, messages: Sequence[Message], pieces: Sequence[Sequence[_Piece]], notes: tuple[str, ...] = ()
+    ) -> Rendering:
         return Rendering(
             messages=tuple(
                 RenderedMessage(message=message, token_ids=_ids(made), runs=_runs(made))
@@ -317,6 +328,7 @@ class HarmonyRenderer:
             prompt_ids=self._prompt,
             inside_reasoning=False,
             tools_rendered=True,
+            notes=notes,
         )
 
 

@@ -16,15 +16,14 @@ status: the end is ``<|call|>`` (`cut` where the generation limit ended the repl
 otherwise); the recipient is ``functions.NAME`` and the channel is ``commentary`` (`unknown_tool`); the body is read
 as JSON arguments by the rules of `rollbook.render.calls`. A body that ends with ``<|call|>`` and names no recipient
 is an attempt without a name (`missing_name`), except in ``analysis`` and ``final``. A header that is none (two
-recipients, an unknown channel, further words, no ``<|message|>``) makes its whole message such an attempt where it
-ended with ``<|call|>``, an open one (`cut` or `unclosed`) where it only holds ``to=``, and content otherwise, spelled
-out from its ``<|start|>`` on; a message of another role is always such content. Nothing is repaired and nothing is
-lost. A second call of the same turn is kept like the first one.
+recipients, an unknown channel, further words, no ``<|message|>``) makes its whole message an attempt where it holds
+``to=`` or has a body that ended with ``<|call|>`` (`missing_name` with that end, else `cut` or `unclosed`), and
+content otherwise, spelled out from its ``<|start|>`` on; a message of another role is always such content. Nothing is
+repaired and nothing is lost. A second call of the same turn is kept like the first one.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +31,7 @@ from enum import StrEnum
 
 import msgspec
 
-from rollbook.render.calls import MAX_ERROR, CallReader, read_json
+from rollbook.render.calls import MAX_ERROR, CallReader, json_arguments, text_of
 from rollbook.render.vocabulary import Vocabulary, show_bytes
 from rollbook.trace.message import Message, ParseStatus, Role, ToolCall
 from rollbook.trace.tools import ToolSpec
@@ -204,7 +203,8 @@ class HarmonyReader:
 
     def _take_malformed(self, section: _Section, why: str, reply: _Reply, call_id: str, *, cut: bool) -> None:
         spelled = self._spelled(section)
-        if section.end is not Mark.CALL and _TO not in self._vocabulary.join(section.header):
+        called = section.end is Mark.CALL and section.body is not None
+        if not called and _TO not in self._vocabulary.join(section.header):
             reply.content.append(spelled)
             return
         status = ParseStatus.MISSING_NAME if section.end is Mark.CALL else _open_status(section, cut=cut)
@@ -239,15 +239,9 @@ class HarmonyReader:
         return self._read(name, body, tools, call_id)
 
     def _read(self, name: str, body: bytes, tools: Sequence[ToolSpec], call_id: str) -> ToolCall:
-        """Arguments by the rules of `calls`, which reads name and arguments as one object."""
-        try:
-            read_json(body.decode())
-        except ValueError as problem:
-            why = f"the tool call is not valid JSON: {problem}"
-            return _bad(call_id, ParseStatus.INVALID_JSON, why, body, name)
-        whole = b'{"name": %s, "arguments": %s}' % (json.dumps(name).encode(), body)
-        found = self._calls.read(whole, tools, call_id)
-        return msgspec.structs.replace(found, name=name, raw=show_bytes(body))
+        """A complete call: its name stands in the header, also where the body is not even text."""
+        found = self._calls.read(lambda: json_arguments(text_of(body), name), body, tools, call_id)
+        return msgspec.structs.replace(found, name=name)
 
 
 @dataclass(slots=True)

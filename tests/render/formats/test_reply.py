@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -197,6 +198,22 @@ def test_a_value_may_spell_any_marker_in_ordinary_tokens(kind: CallFormat) -> No
     assert said.tool_calls[0].arguments == {"text": value}
 
 
+@pytest.mark.parametrize("kind", OPENING)
+def test_calls_quoted_in_a_value_never_run_where_markers_are_text(kind: CallFormat) -> None:
+    quoted = spell(kind, NOTHING, NOTHING)
+    said = read(kind, spell(kind, ("say", {"text": f"{quoted}\nand {quoted}"})), marked=False)
+    assert "do" not in [call.name for call in said.tool_calls if call.status is ParseStatus.OK]
+
+
+@pytest.mark.parametrize("kind", [CallFormat.KIMI, CallFormat.DEEPSEEK_V31, CallFormat.MISTRAL_ARGS])
+def test_a_string_may_quote_calls_that_need_no_quotes(kind: CallFormat) -> None:
+    call = ("say", {"text": f'{spell(kind, NOTHING, NOTHING)} \\ " {spell(kind, NOTHING)}'})
+    said = read(kind, f"{spell(kind, call)}", marked=False)
+    assert said_calls(said) == [call]
+    broken = read(kind, spell(kind, NOTHING, NOTHING).replace("{}", '{"a": b"}', 1), marked=False)
+    assert statuses(broken)[0] is not ParseStatus.OK
+
+
 @every
 def test_unknown_tools_and_arguments_that_do_not_fit(kind: CallFormat) -> None:
     said = read(kind, spell(kind, ("add", {"a": 1}), ("sub", {"a": 1}), SUM))
@@ -374,3 +391,26 @@ def test_cost_is_linear_in_hostile_replies(kind: CallFormat, marked: bool) -> No
     for tokens in sampled:
         read(kind, tokens, [ADD], marked=marked)
     assert time.process_time() - started < 2.0
+
+
+def best_of(tries: int, work: Callable[[], object]) -> float:
+    """Seconds of processor time of the fastest try."""
+    times: list[float] = []
+    for _ in range(tries):
+        started = time.process_time()
+        work()
+        times.append(time.process_time() - started)
+    return min(times)
+
+
+@every
+@both
+def test_a_long_reply_costs_a_few_times_what_its_bytes_cost(kind: CallFormat, marked: bool) -> None:
+    """The yardstick is the bare joining of the tokens' bytes, so that a busy machine does not matter."""
+    opens, closes = think(kind)
+    prose = "The answer is five, and it is right. " * 200
+    tokens = ids(kind, f"{opens}{prose}{closes}" + spell(kind, ("say", {"text": prose})), marked=marked)
+    assert statuses(read(kind, tokens, marked=marked)) == [ParseStatus.OK]
+    vocabulary = encoder(kind, marked=marked).vocabulary
+    joined = best_of(10, lambda: vocabulary.join(tokens))
+    assert best_of(10, lambda: read(kind, tokens, marked=marked)) < 10 * joined + 2e-4

@@ -29,6 +29,7 @@ class DeepSeekV31(Form):
 
     opens = "<｜tool▁call▁begin｜>"
     closes = "<｜tool▁call▁end｜>"
+    quotes = True
     inner = (_SEPARATOR,)
     section = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
 

@@ -44,6 +44,9 @@ class Form(ABC):
     """Markers around all calls of a reply; a call outside them is malformed."""
     reasoning: ClassVar[Sequence[tuple[str, str]]] = (("<think>", "</think>"),)
     """Pairs of reasoning markers that the family's templates write."""
+    quotes: ClassVar[bool] = False
+    """True where a call can do without quotes, so that one quoted in a JSON string of another could pass for a call:
+    where markers are found in the text, an opening inside an open string is text."""
 
     @abstractmethod
     def find(self, body: Body) -> list[Found]:

@@ -29,6 +29,7 @@ class Kimi(Form):
 
     opens = "<|tool_call_begin|>"
     closes = "<|tool_call_end|>"
+    quotes = True
     inner = (_ARGUMENTS,)
     section = ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>")
     reasoning = (("<think>", "</think>"), ("◁think▷", "◁/think▷"))

@@ -57,6 +57,7 @@ class MistralArgs(Mistral):
     """Name, perhaps an id, then JSON."""
 
     inner = (_CALL_ID, _ARGS)
+    quotes = True
 
     def find(self, body: Body) -> list[Found]:
         return [Found(raw_of(body), lambda: _read(body))]

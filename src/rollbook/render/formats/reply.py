@@ -2,8 +2,10 @@
 
 A marker that the tokenizer has as an added token is a marker only by that id; the same spelling made of ordinary
 tokens is text. A marker that the tokenizer does not have is found in the text, where it cannot be quoted: it always
-wins, but for markers around calls inside an open value of a form that writes values as raw text. Reasoning markers
-of other families count only where the tokenizer has both of a pair.
+wins, but for two places where a call could hide in a value: markers around calls are text inside an open value of a
+form that writes values as raw text, and, where calls need no quotes of their own, so are an opening inside an open
+JSON string, what belongs to it, and its closing. Reasoning markers of other families count only where the tokenizer
+has both of a pair.
 
 Rules. Every attempt is kept, in the order of the text, and none is repaired. Outside calls an opening reasoning
 marker opens reasoning, and its own closing marker ends it (where the prompt opened it, any does). A call inside
@@ -21,8 +23,8 @@ space too, less the end-of-turn token; reasoning likewise. Where content is not 
 holds the bytes.
 
 Ids of calls that were read are the policy's own where it wrote one; a call that stays open, stands in reasoning or out
-of its section has one of ours, so that a draft cannot take the id of the call that follows it. An id that stands twice in one reply makes the second call
-malformed (`invalid_json`, if nothing else was wrong), under an id of ours.
+of its section has one of ours, so that a draft cannot take the id of the call that follows it. An id that stands
+twice in one reply makes the second call malformed (`invalid_json`, if nothing else was wrong), under an id of ours.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ from rollbook.trace.message import Message, ParseStatus, Role, ToolCall
 from rollbook.trace.tools import ToolSpec
 
 __all__ = ["ReplyReader"]
+
+_QUOTE = re.compile(rb'\\.|"', re.DOTALL)
 
 
 class ReplyReader:
@@ -142,8 +146,10 @@ class _Markers:
     """Closing markers by opening ones."""
     ids: Mapping[int, str]
     text: re.Pattern[bytes] | None
+    spelled: frozenset[str]
+    """Markers that are found in the text."""
     quotable: frozenset[str]
-    """Markers around calls that are found in the text."""
+    """Those of them that stand around calls."""
 
     @classmethod
     def of(cls, form: Form, pairs: set[tuple[str, str]], added: Mapping[str, int]) -> _Markers:
@@ -155,6 +161,7 @@ class _Markers:
             reasoning=dict(pairs),
             ids={added[marker]: marker for marker in markers if marker in added},
             text=re.compile(b"(" + pattern + b")") if spelled else None,
+            spelled=frozenset(spelled),
             quotable=frozenset(calls.intersection(spelled)),
         )
 
@@ -199,6 +206,7 @@ class _Reply:
         "_marked",
         "_markers",
         "_open",
+        "_quoted",
         "_until",
         "calls",
         "content",
@@ -215,7 +223,9 @@ class _Reply:
         """What ends reasoning; empty outside it."""
         self._body: Body | None = None
         self._open = 0
-        """Values of raw text that are open in the body."""
+        """Values of raw text that are open in the body, or calls that a string in it quotes."""
+        self._quoted = False
+        """True inside a JSON string of the body; known only where that matters."""
         self._in_section = False
         self._marked = False
         """True where a call outside reasoning was opened by a marker."""
@@ -226,7 +236,7 @@ class _Reply:
         match part:
             case bytes():
                 self._add(part)
-            case _ if self._open and part in self._markers.quotable:
+            case _ if self._quotes(part):
                 self._add(part.encode())
             case form.opens:
                 self._opened(part)
@@ -247,6 +257,17 @@ class _Reply:
                 self._until = frozenset()
             case _:
                 self._add(part.encode())
+
+    def _quotes(self, part: str) -> bool:
+        """True where a marker that was found in the text is part of a value."""
+        form = self._form
+        if part in self._markers.quotable and self._open:
+            self._open -= form.quotes and part == form.closes
+            return True
+        if not self._quoted or part == form.closes or part not in self._markers.spelled:
+            return False
+        self._open += part == form.opens and form.closes is not None
+        return part in form.inner or part in self._markers.quotable
 
     def finish(self, names: Set[str], *, cut: bool) -> None:
         """The reply ends here."""
@@ -272,7 +293,7 @@ class _Reply:
             misplaced = self._form.section is not None and not self._in_section
             self.calls.append(_Call(self._body, kept, misplaced))
             self._body = None
-            self._open = 0
+            self._open, self._quoted = 0, False
 
     def _section(self, marker: str, section: tuple[str, str]) -> None:
         self._close(ParseStatus.UNCLOSED)
@@ -290,6 +311,7 @@ class _Reply:
             self._body.append(data)
             if self._markers.quotable:
                 self._open = max(0, self._open + self._form.weight(data))
+                self._quoted ^= self._form.quotes and _QUOTE.findall(data).count(b'"') % 2 == 1
         if self._until and self.reasoning is not None:
             self.reasoning.append(data)
         elif self._body is None and not (self._in_section and data.isspace()):
