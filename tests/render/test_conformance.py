@@ -13,6 +13,7 @@ import pytest
 
 from rollbook.render import ChatRenderer, Parsed, RenderedMessage, RendererInfo, Rendering
 from rollbook.render.conformance import Behaviour, NotConforming, behaviours
+from rollbook.render.harmony import HarmonyRenderer
 from rollbook.trace.message import Message, ParseStatus
 from rollbook.trace.node import TokenIds
 from rollbook.trace.runs import RunKind, make_runs
@@ -65,6 +66,12 @@ def test_every_family_conforms(name: str) -> None:
             unseen.add(behaviour.name)
     assert not failed
     assert unseen == UNSEEN.get(name, set())
+
+
+def test_harmony_conforms(harmony: HarmonyRenderer) -> None:
+    encoder = harmony._encoder
+    control = {text: token for text, token in encoder.added.items() if token in encoder.control}
+    assert [behaviour.name for behaviour in behaviours() if not behaviour.check(harmony, control)] == []
 
 
 def test_one_renderer_serves_threads() -> None:

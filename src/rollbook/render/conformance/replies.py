@@ -32,6 +32,8 @@ def _written(subject: Subject, calls: tuple[ToolCall, ...]) -> tuple[list[int], 
         return None
     ids = told[len(prompt) : end + 1]
     text = renderer.decode(array(ids))
+    if not all(call.arguments and str(call.arguments["thing"]) in text for call in calls):
+        return None  # a turn of this family ends behind each call
     quoted = [spelling for spelling, token in subject.control.items() if spelling in text and token not in ids]
     return None if quoted else (ids, start.inside_reasoning)
 
