@@ -63,18 +63,19 @@ def end_stands_once(subject: Subject) -> bool:
 
 @behaviour
 def cut_turn_is_closed(subject: Subject) -> bool:
-    """Behind a turn that was cut, what ends it comes first: an end-of-turn token, marked as forced, for it was not
+    """Behind a turn that was cut, what ends it comes first: a control token that is marked as forced, for it was not
     sampled, or the marker of the next role, where that is what ends a turn."""
     renderer = subject.renderer
     first = renderer.extend(plain_id(renderer), [AGAIN], []).messages[0]
     kinds, ids = kinds_of(first), first.token_ids.tolist()
-    close = 1
-    if RunKind.FORCED in kinds:
-        close = kinds.count(RunKind.FORCED)
-        hold(kinds[:close] == [RunKind.FORCED] * close, f"forced tokens do not come first: kinds {kinds[:8]}")
-    hold(ids[close - 1] in renderer.info.stop_ids, f"a cut turn is followed by {ids[:close]}, of which none ends it")
-    closed = renderer.extend(ids[close - 1], [AGAIN], []).messages[0]
-    hold(ids[close:] == closed.token_ids.tolist(), "what follows the close is not what follows a turn that ended")
+    close = kinds.count(RunKind.FORCED)
+    hold(kinds[:close] == [RunKind.FORCED] * close, f"forced tokens do not come first: kinds {kinds[:8]}")
+    if close:
+        hold(ids[close - 1] in subject.control_ids, f"a cut turn is closed with {ids[:close]}, of which none ends it")
+    else:
+        hold(ids[0] in renderer.info.stop_ids, f"a cut turn is followed by {ids[0]}, which does not end it")
+    ended = renderer.extend(a_stop(renderer) if close else ids[0], [AGAIN], []).messages[0]
+    hold(ids[close or 1 :] == ended.token_ids.tolist(), "what follows the close is not what follows a turn that ended")
     return True
 
 
@@ -92,9 +93,8 @@ def history_is_whole(subject: Subject) -> bool:
         text = renderer.decode(one.token_ids)
         hold(one.message.content in text, f"{one.message.content!r} is not in its own tokens: {text!r}")
         last = one.token_ids.tolist()[-1:]
-        hold(
-            one.message is not said or last[0] in renderer.info.stop_ids, f"the turn's tokens end with {last}: {text!r}"
-        )
+        ends = subject.control_ids.issuperset(last) and bool(last)
+        hold(one.message is not said or ends, f"the turn's tokens end with {last}: {text!r}")
     return True
 
 

@@ -97,3 +97,8 @@ def same_text(one: str, other: str) -> bool:
 
 def holds_text(whole: str, part: str) -> bool:
     return unicodedata.normalize("NFC", part) in unicodedata.normalize("NFC", whole)
+
+
+def first_blank(renderer: Renderer) -> str:
+    """The blank that some tokenizers put before any text, or nothing."""
+    return renderer.decode(renderer.encode("x")).removesuffix("x")

@@ -15,6 +15,7 @@ from rollbook.render.conformance.conversations import (
     TOOL,
     a_stop,
     array,
+    first_blank,
     holds_text,
     ids_of,
     kinds_of,
@@ -40,8 +41,10 @@ def stops_are_tokens(subject: Subject) -> bool:
 @behaviour
 def encoding_keeps_text(subject: Subject) -> bool:
     """Text that is encoded as content decodes to itself: empty, blank, unicode, control characters, very long."""
+    blank = first_blank(subject.renderer)
+    hold(blank in ("", " "), f"the text 'x' came back with {blank!r} before it")
     for text in TEXTS:
-        back = subject.renderer.decode(subject.renderer.encode(text))
+        back = subject.renderer.decode(subject.renderer.encode(text)).removeprefix(blank)
         hold(same_text(back, text) or "\\x" in back, f"{text[:60]!r} came back as {back[:60]!r}")
     return True
 
@@ -65,7 +68,7 @@ def content_spells_no_control(subject: Subject) -> bool:
         for said in (text, f"x{text}y", f"{text}{text}"):
             made = subject.renderer.encode(said)
             hold(ids.isdisjoint(made.tolist()), f"the text {said!r} became control tokens: {made.tolist()}")
-            back = subject.renderer.decode(made)
+            back = subject.renderer.decode(made).removeprefix(first_blank(subject.renderer))
             hold(same_text(back, said), f"the text {said!r} came back as {back!r}")
     return True
 
@@ -110,13 +113,14 @@ def runs_cover_ids(subject: Subject) -> bool:
 
 @behaviour
 def content_is_marked(subject: Subject) -> bool:
-    """What a message says is content, and what the template writes around it is scaffold."""
-    for one in (one for rendering in renderings(subject.renderer) for one in rendering.messages if not one.added):
-        content = subject.renderer.decode(array(of_kind(one, RunKind.CONTENT)))
-        around = subject.renderer.decode(array(of_kind(one, RunKind.SCAFFOLD)))
-        said = one.message.content.splitlines()[0]
-        hold(holds_text(content, said), f"{said!r} is not among the content {content!r}")
-        hold(said not in around, f"{said!r} stands in the scaffold {around!r}")
+    """What messages say is content, and what the template writes around them is scaffold."""
+    for rendering in renderings(subject.renderer):
+        made = rendering.messages
+        content = subject.renderer.decode(array([token for one in made for token in of_kind(one, RunKind.CONTENT)]))
+        around = subject.renderer.decode(array([token for one in made for token in of_kind(one, RunKind.SCAFFOLD)]))
+        for said in (one.message.content.splitlines()[0] for one in made if not one.added):
+            hold(holds_text(content, said), f"{said!r} is not among the content {content!r}")
+            hold(said not in around, f"{said!r} stands in the scaffold {around!r}")
     return True
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rollbook.errors import ModelError
 from rollbook.render.conformance.behaviour import Subject, behaviour, hold
-from rollbook.render.conformance.conversations import ASK, CALLS, RESULTS, TOOL, a_stop, array, ids_of
+from rollbook.render.conformance.conversations import ASK, CALLS, RESULTS, TOOL, a_stop, array, first_blank, ids_of
 from rollbook.render.protocol import Parsed, Renderer
 from rollbook.trace.message import Message, ParseStatus, Role, ToolCall
 
@@ -32,6 +32,8 @@ def _written(subject: Subject, calls: tuple[ToolCall, ...]) -> tuple[list[int], 
         return None
     ids = told[len(prompt) : end + 1]
     text = renderer.decode(array(ids))
+    if not all(call.arguments and str(call.arguments["thing"]) in text for call in calls):
+        return None  # a turn of this family ends behind each call
     quoted = [spelling for spelling, token in subject.control.items() if spelling in text and token not in ids]
     return None if quoted else (ids, start.inside_reasoning)
 
@@ -45,7 +47,8 @@ def text_reads_back(subject: Subject) -> bool:
         parsed = _parse(renderer, ids if stop is None else [*ids, stop], cut=stop is None)
         hold(parsed.closed == (stop is not None), f"with the last token {stop}, closed is {parsed.closed}")
         hold(parsed.message.role is Role.ASSISTANT, f"the reply's role is {parsed.message.role}")
-        hold(parsed.message.content == said, f"{said!r} reads as {parsed.message.content!r}")
+        content = parsed.message.content.removeprefix(first_blank(renderer))
+        hold(content == said, f"{said!r} reads as {content!r}")
         hold(not parsed.message.tool_calls, f"plain text made calls: {parsed.message.tool_calls}")
     return True
 
@@ -67,10 +70,12 @@ def bytes_are_kept(subject: Subject) -> bool:
     ids = subject.renderer.encode(said).tolist()
     if len(ids) < 2:
         return False
+    blank = first_blank(subject.renderer).encode()
     for end in range(1, len(ids)):
         message = _parse(subject.renderer, ids[:end], cut=True).message
+        kept = message.content.encode() if message.raw is None else message.raw
         hold(
-            message.raw is not None and said.encode().startswith(message.raw),
+            (blank + said.encode()).startswith(kept) and (message.raw is not None or kept == blank),
             f"{end} of the {len(ids)} tokens of {said!r} read as {message.content!r} with raw {message.raw!r}",
         )
     return True
@@ -114,12 +119,21 @@ def cut_invents_no_call(subject: Subject) -> bool:
 def reasoning_calls_nothing(subject: Subject) -> bool:
     """A call inside reasoning that is still open never reads as ok."""
     written = _written(subject, CALLS[:1])
-    if written is None or written[1]:
+    if written is None:
         return False
-    found = _parse(subject.renderer, written[0], inside_reasoning=True).message.tool_calls
-    said = [call.status for call in found]
-    hold(ParseStatus.OK not in said, f"inside reasoning, a call reads as {said}")
+    ids, _ = written
+    called = [start for start in range(len(ids)) if ParseStatus.OK in _statuses(subject.renderer, ids[start:], False)]
+    if not called:
+        return False
+    alone = ids[called[-1] :]  # the call without a block that the turn itself begins with
+    statuses = _statuses(subject.renderer, alone, True)
+    hold(ParseStatus.OK not in statuses, f"inside reasoning, a call reads as {statuses}")
     return True
+
+
+def _statuses(renderer: Renderer, ids: Sequence[int], inside_reasoning: bool) -> list[ParseStatus]:
+    parsed = _parse(renderer, ids, inside_reasoning=inside_reasoning)
+    return [call.status for call in parsed.message.tool_calls]
 
 
 @behaviour
