@@ -126,6 +126,11 @@ class Encoder:
         """`text` as the tokenizer itself reads it, control tokens parsed. For audits only."""
         return np.array(self._whole.encode(text, add_special_tokens=False).ids, np.int32)
 
+    def spelled_control(self, text: str, start: int) -> tuple[int, str] | None:
+        """The first control token that `text` spells at `start` or later: (position, token). None: it spells none."""
+        found = self._pattern.search(text, start)
+        return None if found is None else (found.start(), found[0])
+
     def encode(self, text: Tracked, cuts: Sequence[int]) -> list[Piece]:
         """Encode `text` as a whole and cut the ids at the given positions, which rise; a token that straddles a cut
         goes to the later piece. Returns ``len(cuts) + 1`` pieces. `text` holds no lone surrogates
