@@ -87,7 +87,7 @@ class BeginTokens:
             return Measure.none(self.begin or NO_RENDERER)
         if not self.branches:
             return Measure.none(NO_BRANCH, **self.skipped)
-        details = {"template_writes": self.begin.written, "only_the_start": int(self.begin.inside)}
+        details = {"template_writes": self.begin.written, "marks_turns_too": int(self.begin.inside)}
         return Measure.count(self.wrong, self.branches, **details, **self.skipped)
 
 

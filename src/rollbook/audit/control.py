@@ -39,13 +39,13 @@ class ControlInContent:
             self.skipped[foreign] += 1
             return
         graph = trace.graph
-        content = expand_runs(graph.runs.view) == RunKind.CONTENT
-        places = np.flatnonzero(content & np.isin(graph.tokens.view, self.control))
+        content = np.flatnonzero(expand_runs(graph.runs.view) == RunKind.CONTENT)
+        places: list[int] = content[np.isin(graph.tokens.view[content], self.control)].tolist()
         self.judged += 1
-        self.content += int(content.sum())
+        self.content += len(content)
         self.wrong += len(places)
         ends = graph.table.view[:, TOKENS]
-        for place in places.tolist():
+        for place in places:
             node = int(np.searchsorted(ends, place, side="right"))
             token = place - (int(ends[node - 1]) if node else 0)
             made = graph.tokens.view[place : place + 1]

@@ -8,11 +8,23 @@ from rollbook.render.protocol import RendererInfo
 from rollbook.trace.record import PolicyRecord
 from rollbook.trace.trace import Trace
 
-__all__ = ["NO_BRANCH", "NO_RENDERER", "NO_TRACE", "NO_TURN", "foreign_template", "foreign_tokenizer", "policies_of"]
+__all__ = [
+    "NOT_TAKEN",
+    "NO_BRANCH",
+    "NO_RENDERER",
+    "NO_TRACE",
+    "NO_TURN",
+    "REFUSED",
+    "foreign_template",
+    "foreign_tokenizer",
+    "policies_of",
+]
 
 NO_RENDERER = "no renderer was given: pass the run's renderer"
 NO_TRACE = "no trace was made with this tokenizer: pass the renderer that the run used"
 NO_TURN = "no turn was sampled with this tokenizer: pass the renderer that the run used"
+NOT_TAKEN = "the template refuses the messages, or there is one that it has no form for (a call that did not parse)"
+REFUSED = "refused_by_template"
 NO_BRANCH = "no branch was made with this tokenizer and template: pass the renderer that the run used"
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from rollbook.audit.drift import first_difference
 from rollbook.audit.measure import Findings, Measure, Reencoder
-from rollbook.audit.origin import NO_BRANCH, NO_RENDERER, foreign_template, policies_of
+from rollbook.audit.origin import NO_BRANCH, NO_RENDERER, NOT_TAKEN, REFUSED, foreign_template, policies_of
 from rollbook.errors import ModelError
 from rollbook.trace.message import Origin
 from rollbook.trace.node import ROOT, ForkReason, Mark, TokenIds
@@ -67,7 +67,7 @@ class Separators:
         try:
             written = reencoder.extend(int(graph[at.turn].token_ids[-1]), messages, trace.head.tools)
         except ModelError:
-            self.skipped["refused_by_template"] += 1
+            self.skipped[REFUSED] += 1
             return
         self.judged += 1
         parts = [(node, graph[node].token_ids) for node in at.batch]
@@ -91,9 +91,9 @@ class Separators:
     def finish(self) -> Measure:
         if self.reencoder is None:
             return Measure.none(NO_RENDERER)
-        details = {"boundaries": self.all, "most_per_trace": MOST, **self.skipped}
+        details: dict[str, int] = {"boundaries": self.all, "most_per_trace": MOST, **self.skipped}
         if self.all and not self.judged:
-            return Measure.none(NO_BRANCH, **details)
+            return Measure.none(NOT_TAKEN if self.skipped[REFUSED] else NO_BRANCH, **details)
         return Measure.count(self.wrong, self.judged, **details)
 
 

@@ -3,8 +3,9 @@
 Under ``keep`` such a branch is sound to train, but where the policy is deployed with this template it sees another
 history. Texts are compared, not ids (other ids of the same text are `drift`), each branch on its own, so history that
 was rewritten is judged where it stands. The cause is that of the first difference: the finding of the template that
-explains it. A branch with a message that the template cannot express (a call that did not parse) is not judged. To
-bound the work, at most `MOST` branches of a trace are looked at.
+explains it; a last turn that alone differs is no part of any later prompt, and is counted apart. A branch with a
+message that the template cannot express (a call that did not parse) is not judged. To bound the work, at most `MOST`
+branches of a trace are looked at.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from rollbook.audit.measure import Findings, Measure, Reencoder
-from rollbook.audit.origin import NO_BRANCH, NO_RENDERER, foreign_template, policies_of
+from rollbook.audit.origin import NO_BRANCH, NO_RENDERER, NOT_TAKEN, REFUSED, foreign_template, policies_of
 from rollbook.errors import ModelError
 from rollbook.render.findings import Property
 from rollbook.render.increments import common_prefix
@@ -39,7 +40,7 @@ class TemplateDrift:
         self.findings, self.reencoder = findings, reencoder
         labels = () if reencoder is None else reencoder.info.findings
         self.labels = {label.partition("=")[0]: label for label in labels}
-        self.all = self.judged = self.drifted = 0
+        self.all = self.judged = self.drifted = self.last_turns = 0
         self.causes, self.skipped = Counter[str](), Counter[str]()
 
     def see(self, trace: Trace) -> None:
@@ -61,7 +62,7 @@ class TemplateDrift:
         try:
             written = _written(reencoder, trace, nodes, int(ids[-1]))
         except ModelError:
-            self.skipped["refused_by_template"] += 1
+            self.skipped[REFUSED] += 1
             return
         self.judged += 1
         stored, now = reencoder.show(ids), reencoder.decode(written)
@@ -72,14 +73,16 @@ class TemplateDrift:
         node, token = _locate(trace, nodes, stored, at)
         cause = _cause(trace, node, self.labels)
         self.causes[cause] += 1
+        self.last_turns += node == nodes[-1] and trace.graph.origin(node) is Origin.POLICY
         text = f"stored {stored.text[at : at + 40]!r}, the template writes {now[at : at + 40]!r} ({cause})"
         self.findings.add(trace, text, node=node, token=token)
 
     def finish(self) -> Measure:
         if self.reencoder is None:
             return Measure.none(NO_RENDERER)
-        details = {"branches": self.all, "most_per_trace": MOST, **self.causes, **self.skipped}
-        return Measure.share(self.drifted, self.judged, NO_BRANCH, **details)
+        details = {"branches": self.all, "most_per_trace": MOST, "only_in_last_turn": self.last_turns}
+        nothing = NOT_TAKEN if self.skipped[REFUSED] else NO_BRANCH
+        return Measure.share(self.drifted, self.judged, nothing, **details, **self.causes, **self.skipped)
 
 
 def _unfit(reencoder: Reencoder, trace: Trace, nodes: list[int]) -> str | None:
