@@ -13,7 +13,6 @@ from rollbook.policy import ScriptedReply
 from rollbook.render import ChatRenderer, RendererConfig
 from rollbook.trace import (
     Ending,
-    Finish,
     Fork,
     Message,
     Node,
@@ -25,7 +24,6 @@ from rollbook.trace import (
     Trace,
     compress_runs,
     expand_runs,
-    make_runs,
 )
 from tests.cases.case import Script, run_one
 from tests.render.families import family, template, tokenizer_json
@@ -140,7 +138,7 @@ def put(token: int, made: int, kind: RunKind = RunKind.SCAFFOLD) -> Callable[[No
     )
 
 
-def continued(trace: Trace, parent: int, message: Message, ids: TokenIds, runs: Runs, fork: Fork) -> Trace:
+def continued(trace: Trace, parent: int, message: Message, ids: TokenIds, runs: Runs, fork: Fork | None) -> Trace:
     """The trace with one more branch of one message."""
     made = Trace(trace.head)
     for each in trace.graph:
