@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rollbook.audit import DEFAULT_GATE, Check, Gate, Reencoder, audit_traces
-from rollbook.render.protocol import RendererInfo
+from rollbook.errors import ModelError
+from rollbook.render.protocol import RendererInfo, Rendering
 from rollbook.render.vocabulary import TokenText
 from rollbook.trace import (
     ROOT,
@@ -208,6 +209,15 @@ class Spelling(Reencoder):
             stop_ids=frozenset(),
             tool_prompt=None,
         )
+
+    def open(self, messages: object, tools: object) -> Rendering:
+        raise ModelError("there is no template")
+
+    def extend(self, last_id: int, messages: object, tools: object) -> Rendering:
+        raise ModelError("there is no template")
+
+    def rerender(self, messages: object, tools: object) -> Rendering:
+        raise ModelError("there is no template")
 
     def show(self, token_ids: npt.NDArray[np.int32]) -> TokenText:
         text = "".join(chr(token) for token in token_ids.tolist())

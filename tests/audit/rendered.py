@@ -95,15 +95,19 @@ def beginning() -> ChatRenderer:
     return ChatRenderer.build(tokenizer, "{{ bos_token }}" + template("qwen3"), config)
 
 
-def edited(trace: Trace, *, node: int, change: Callable[[Node], Tokens]) -> Trace:
-    """The trace with other tokens in one node."""
+def edited(
+    trace: Trace, *, node: int, change: Callable[[Node], Tokens], nodes: int | None = None, end: bool = True
+) -> Trace:
+    """The trace with other tokens in one node. `nodes`: keeps that many. `end`: seals it again."""
     made = Trace(trace.head)
-    for each in trace.graph:
+    for each in list(trace.graph)[:nodes]:
         ids, runs = change(each) if each.index == node else (each.token_ids, each.runs)
         _add(made, each, ids, runs)
     for call in trace.calls:
-        made.add_call(call)
-    made.end(Ending(Reason.FINAL_ANSWER))
+        if call.node is not None and call.node < len(made.graph):
+            made.add_call(call)
+    if end:
+        made.end(Ending(Reason.FINAL_ANSWER))
     return made
 
 

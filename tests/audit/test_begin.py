@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from rollbook.audit import Status
-from rollbook.errors import ModelError
 from rollbook.render import ChatRenderer, RendererConfig
 from rollbook.trace import Fork, ForkReason, Message, Role, RunKind, Trace, make_runs, redact
 from tests.audit.build import Build, Spelling, check, sound
@@ -133,14 +132,7 @@ def test_a_branch_without_its_tokens_is_skipped(renderer: ChatRenderer, trace: T
     assert check(NAME, empty, renderer=renderer).details["no_tokens"] == 1
 
 
-class Refuses(Spelling):
-    """A renderer whose template takes nothing."""
-
-    begin_id = 1
-
-    def open(self, messages: object, tools: object) -> None:
-        raise ModelError("no")
-
-
 def test_a_template_that_takes_no_question_cannot_tell() -> None:
-    assert "refuses a plain question (no)" in check(NAME, sound(), renderer=Refuses()).says
+    renderer = Spelling()
+    renderer.begin_id = 1
+    assert "refuses a plain question (there is no template)" in check(NAME, sound(), renderer=renderer).says

@@ -13,7 +13,6 @@ from rollbook.trace import Fork, ForkReason, Message, Origin, Role, RunKind, mak
 from tests.audit.build import Build, Spelling, check, sound
 from tests.audit.rendered import CALL, Tools, continued, edited, put, rolled, small
 from tests.cases.case import Script, Talk, reply, report, run_one
-from tests.cases.conftest import qwen as qwen
 from tests.render.families import SMALL
 
 STOP = 151645

@@ -11,7 +11,6 @@ import pytest
 
 from rollbook.audit import Status
 from rollbook.audit.separators import MOST
-from rollbook.errors import ModelError
 from rollbook.render import ChatRenderer
 from rollbook.rollout import Limits
 from rollbook.trace import (
@@ -32,7 +31,6 @@ from rollbook.trace import (
 from tests.audit.build import Build, Spelling, check, sound
 from tests.audit.rendered import CALL, Tools, beginning, continued, edited, put, rolled, small, without
 from tests.cases.case import Script, Talk, byte_ids, bytes_renderer, reply, report, run_one, says
-from tests.cases.conftest import qwen as qwen
 from tests.render.families import SMALL
 
 NAME = "separators"
@@ -90,14 +88,7 @@ def test_a_turn_without_any_generation_prompt_is_found() -> None:
 def test_an_observation_at_the_end_is_judged_too() -> None:
     renderer, trace = made()
     last = trace.graph[5].parent
-    cut = Trace(trace.head)
-    for node in list(trace.graph)[: last + 1]:
-        cut.graph.add(
-            node.message, parent=node.parent, origin=node.origin, token_ids=node.token_ids, runs=node.runs,
-            logprobs=node.logprobs if len(node.sampled_ids) else None, segments=node.segments,
-        )  # fmt: skip
-    for call in trace.calls[:2]:
-        cut.add_call(call)
+    cut = edited(trace, node=0, change=lambda each: (each.token_ids, each.runs), nodes=last + 1)
     row = check(NAME, cut, renderer=renderer)
     assert (row.value, row.n) == (0.0, 2)
     token = len(trace.graph[last].token_ids) - 1
@@ -107,19 +98,14 @@ def test_an_observation_at_the_end_is_judged_too() -> None:
 
 def test_two_turns_behind_one_batch_are_two_boundaries() -> None:
     renderer, trace = made()
-    again = Trace(trace.head)
-    for node in trace.graph:
-        again.graph.add(
-            node.message, parent=node.parent, origin=node.origin, token_ids=node.token_ids, runs=node.runs,
-            logprobs=node.logprobs if len(node.sampled_ids) else None, segments=node.segments,
-        )  # fmt: skip
     node = trace.graph[5]
+    again = edited(trace, node=5, change=lambda each: (each.token_ids, each.runs), end=False)
     again.graph.add(
         node.message, parent=node.parent, origin=node.origin, token_ids=node.token_ids, runs=node.runs,
-        logprobs=node.logprobs, segments=node.segments, fork=Fork(reason=ForkReason.RETRY),
+        logprobs=node.logprobs, fork=Fork(reason=ForkReason.RETRY),
     )  # fmt: skip
     row = check(NAME, again, renderer=renderer)
-    assert row.details["boundaries"] == 3
+    assert (row.value, row.n, row.details["boundaries"]) == (0.0, 3, 3)
 
 
 def test_a_cut_turn_needs_its_forced_close() -> None:
@@ -142,7 +128,7 @@ def test_a_prefill_behind_the_generation_prompt_is_no_fault() -> None:
 
 def test_a_long_trace_is_sampled_and_says_so() -> None:
     renderer = bytes_renderer()
-    trace = run_one(lambda: Talk(["?"] * 40), Script([says("hm")]), renderer=renderer)
+    trace = run_one(lambda: Talk(["?"] * 40), Script([says("hm")]), renderer=renderer, limits=Limits(max_turns=50))
     row = check(NAME, trace, renderer=renderer)
     assert (row.n, row.details["boundaries"], row.details["most_per_trace"]) == (MOST, 40, MOST)
     for node in (2, 80):
@@ -171,23 +157,13 @@ def test_what_a_template_refuses_is_skipped_and_counted() -> None:
     assert (row.value, row.n, row.details["refused_by_template"]) == (0.0, 2, 1)
 
 
-class Refuses(Spelling):
-    """A renderer whose template takes nothing."""
-
-    info = dataclasses.replace(Spelling().info, template_hash="t")
-
-    def __init__(self) -> None:
-        self.changes = {}
-
-    def extend(self, last_id: int, messages: object, tools: object) -> None:
-        raise ModelError("no")
-
-
 def test_where_the_template_takes_nothing_it_is_not_judged() -> None:
     build = Build().observe().turn().observe().turn()
     policies = (msgspec.structs.replace(build.trace.head.policies[0], template_hash="t"),)
     build.trace.head = msgspec.structs.replace(build.trace.head, policies=policies)
-    row = check(NAME, build.end(), renderer=Refuses())
+    renderer = Spelling()
+    renderer.info = dataclasses.replace(renderer.info, template_hash="t")
+    row = check(NAME, build.end(), renderer=renderer)
     assert (row.status, row.details["refused_by_template"]) == (Status.NOT_JUDGED, 1)
     assert "refuses the messages" in row.says
 

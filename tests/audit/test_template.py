@@ -52,7 +52,8 @@ def test_reasoning_that_the_template_drops_is_named(name: str) -> None:
     (finding,) = row.findings
     node = trace.graph[1]
     assert (finding.node, finding.token) == (1, int(node.sampled_positions[0]))
-    assert finding.text.startswith("stored '<think>\\nI double.") and finding.text.endswith("(reasoning=dropped)")
+    assert finding.text.startswith("stored '<think>\\nI double.")
+    assert finding.text.endswith("(reasoning=dropped)")
 
 
 def test_a_last_turn_that_alone_differs_is_counted_apart() -> None:
