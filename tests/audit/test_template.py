@@ -108,14 +108,31 @@ def test_a_last_turn_that_was_cut_is_not_expected_to_end() -> None:
     assert (row.value, row.n) == (0.0, 1)
 
 
+BAD = CALL.replace("}}", "}")
+
+
 def test_a_call_that_did_not_parse_has_no_form_in_the_template() -> None:
-    renderer, stop = small("qwen3-marked")
-    bad = rolled(renderer, CALL.replace("}}", "}"), stop=stop)
+    renderer, stop = small("smollm2-marked")
+    bad = rolled(renderer, BAD, "Hm.", stop=stop)
     assert bad.turns()[0].message.tool_calls[0].status is ParseStatus.INVALID_JSON
     row = check(NAME, bad, renderer=renderer)
     assert (row.status, row.details["refused_by_template"]) == (Status.NOT_JUDGED, 1)
     assert "did not parse" in row.says
     assert check(NAME, bad, rolled(renderer, CALL, "8", stop=stop), renderer=renderer).n == 1
+
+
+def test_a_last_turn_that_the_template_has_no_form_for_is_left_out() -> None:
+    renderer, stop = small("smollm2-marked")
+    trace = edited(
+        rolled(renderer, BAD, "Hm.", stop=stop), node=0, change=lambda each: (each.token_ids, each.runs), nodes=3
+    )
+    row = check(NAME, trace, renderer=renderer)
+    assert (row.value, row.n, row.details["judged_without_last_turn"]) == (0.0, 1, 1)
+    row = check(NAME, edited(trace, node=1, change=put(0, 65)), renderer=renderer)
+    assert (row.value, row.findings[0].node, row.details["only_in_last_turn"]) == (1.0, 1, 0)
+    assert (
+        check(NAME, rolled(renderer, CALL, "8", stop=stop), renderer=renderer).details["judged_without_last_turn"] == 0
+    )
 
 
 def test_rewritten_history_is_judged_on_its_own_branch() -> None:

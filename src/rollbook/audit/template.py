@@ -3,9 +3,9 @@
 Under ``keep`` such a branch is sound to train, but where the policy is deployed with this template it sees another
 history. Texts are compared, not ids (other ids of the same text are `drift`), each branch on its own, so history that
 was rewritten is judged where it stands. The cause is that of the first difference: the finding of the template that
-explains it; a last turn that alone differs is no part of any later prompt, and is counted apart. A branch with a
-message that the template cannot express (a call that did not parse) is not judged. To bound the work, at most `MOST`
-branches of a trace are looked at.
+explains it. A last turn is no part of any later prompt: where it alone differs that is counted apart, and where the
+template has no form for it (a call that did not parse) the branch is judged without it. A branch with such a message
+before its last turn is not judged. To bound the work, at most `MOST` branches of a trace are looked at.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TemplateDrift:
         self.findings, self.reencoder = findings, reencoder
         labels = () if reencoder is None else reencoder.info.findings
         self.labels = {label.partition("=")[0]: label for label in labels}
-        self.all = self.judged = self.drifted = self.last_turns = 0
+        self.all = self.judged = self.drifted = self.last_turns = self.shortened = 0
         self.causes, self.skipped = Counter[str](), Counter[str]()
 
     def see(self, trace: Trace) -> None:
@@ -58,13 +58,16 @@ class TemplateDrift:
         if why is not None:
             self.skipped[why] += 1
             return
-        ids = trace.graph.path_ids(branch.leaf)
-        try:
-            written = _written(reencoder, trace, nodes, int(ids[-1]))
-        except ModelError:
+        written = _written(reencoder, trace, nodes)
+        if written is None and len(nodes) > 1 and trace.graph.origin(nodes[-1]) is Origin.POLICY:
+            nodes = nodes[:-1]
+            written = _written(reencoder, trace, nodes)
+            self.shortened += written is not None
+        if written is None:
             self.skipped[REFUSED] += 1
             return
         self.judged += 1
+        ids = trace.graph.path_ids(nodes[-1])
         stored, now = reencoder.show(ids), reencoder.decode(written)
         if stored.text == now:
             return
@@ -80,7 +83,12 @@ class TemplateDrift:
     def finish(self) -> Measure:
         if self.reencoder is None:
             return Measure.none(NO_RENDERER)
-        details = {"branches": self.all, "most_per_trace": MOST, "only_in_last_turn": self.last_turns}
+        details = {
+            "branches": self.all,
+            "most_per_trace": MOST,
+            "only_in_last_turn": self.last_turns,
+            "judged_without_last_turn": self.shortened,
+        }
         nothing = NOT_TAKEN if self.skipped[REFUSED] else NO_BRANCH
         return Measure.share(self.drifted, self.judged, nothing, **details, **self.causes, **self.skipped)
 
@@ -96,13 +104,18 @@ def _unfit(reencoder: Reencoder, trace: Trace, nodes: list[int]) -> str | None:
     return None if counts[nodes, TOKENS].all() else "messages_without_tokens"
 
 
-def _written(reencoder: Reencoder, trace: Trace, nodes: list[int], last_id: int) -> TokenIds:
-    """What the template writes of these messages; of a last turn that did not end, without its end."""
+def _written(reencoder: Reencoder, trace: Trace, nodes: list[int]) -> TokenIds | None:
+    """What the template writes of these messages; of a last turn that did not end, without its end. None: the
+    template does not take them."""
     info = reencoder.info
     tools = trace.head.tools if info.tool_prompt is None else ()  # a tool prompt stands in the messages already
-    rendering = reencoder.rerender([trace.graph.messages[node] for node in nodes], tools)
+    try:
+        rendering = reencoder.rerender([trace.graph.messages[node] for node in nodes], tools)
+    except ModelError:
+        return None
     written = np.concatenate([message.token_ids for message in rendering.messages])
-    cut = trace.graph.origin(nodes[-1]) is Origin.POLICY and last_id not in info.stop_ids
+    last = trace.graph[nodes[-1]]
+    cut = last.origin is Origin.POLICY and int(last.token_ids[-1]) not in info.stop_ids
     return written[:-1] if cut else written
 
 
