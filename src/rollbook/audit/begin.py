@@ -14,6 +14,7 @@ import numpy as np
 
 from rollbook.audit.measure import Findings, Measure, Reencoder
 from rollbook.audit.origin import NO_BRANCH, NO_RENDERER, foreign_template, policies_of
+from rollbook.audit.places import locate
 from rollbook.errors import ModelError
 from rollbook.render.protocol import Rendering
 from rollbook.trace.message import Message, Role
@@ -64,7 +65,7 @@ class BeginTokens:
             faults = list(self._faults(self.begin, trace, branch, ids))
             self.wrong += bool(faults)
             for place, text in faults:
-                node, token = _locate(trace, nodes, place)
+                node, token = locate(trace, nodes, place)
                 if (node, token) not in known:
                     known.add((node, token))
                     self.findings.add(trace, text, node=node, token=token)
@@ -114,13 +115,3 @@ def _ids(rendering: Rendering) -> TokenIds:
 def _leading(ids: TokenIds, token: int) -> int:
     others = np.flatnonzero(ids != token)
     return int(others[0]) if len(others) else len(ids)
-
-
-def _locate(trace: Trace, nodes: list[int], place: int) -> tuple[int, int]:
-    """The node and the position within it of one position along a branch."""
-    for node in nodes:
-        count = len(trace.graph[node].token_ids)
-        if place < count:
-            return node, place
-        place -= count
-    raise IndexError(place)

@@ -17,10 +17,10 @@ import numpy as np
 
 from rollbook.audit.measure import Findings, Measure, Reencoder
 from rollbook.audit.origin import NO_BRANCH, NO_RENDERER, NOT_TAKEN, REFUSED, foreign_template, policies_of
+from rollbook.audit.places import locate
 from rollbook.errors import ModelError
 from rollbook.render.findings import Property
 from rollbook.render.increments import common_prefix
-from rollbook.render.vocabulary import TokenText
 from rollbook.trace.message import Origin, Role
 from rollbook.trace.node import TOKENS, Branch, Mark, TokenIds
 from rollbook.trace.trace import Trace
@@ -73,7 +73,8 @@ class TemplateDrift:
             return
         self.drifted += 1
         at = common_prefix(stored.text, now)
-        node, token = _locate(trace, nodes, stored, at)
+        place = min(int(np.searchsorted(stored.ends, at, side="right")), len(ids) - 1)
+        node, token = locate(trace, nodes, place)
         cause = _cause(trace, node, self.labels)
         self.causes[cause] += 1
         self.last_turns += node == nodes[-1] and trace.graph.origin(node) is Origin.POLICY
@@ -117,14 +118,6 @@ def _written(reencoder: Reencoder, trace: Trace, nodes: list[int]) -> TokenIds |
     last = trace.graph[nodes[-1]]
     cut = last.origin is Origin.POLICY and int(last.token_ids[-1]) not in info.stop_ids
     return written[:-1] if cut else written
-
-
-def _locate(trace: Trace, nodes: list[int], stored: TokenText, at: int) -> tuple[int, int]:
-    """The node and the token of one character; of one behind the last, the last token."""
-    place = min(int(np.searchsorted(stored.ends, at, side="right")), len(stored.ends) - 1)
-    ends = np.cumsum([len(trace.graph[node].token_ids) for node in nodes])
-    nth = int(np.searchsorted(ends, place, side="right"))
-    return nodes[nth], place - (int(ends[nth - 1]) if nth else 0)
 
 
 def _cause(trace: Trace, node: int, labels: Mapping[str, str]) -> str:
