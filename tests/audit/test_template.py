@@ -123,16 +123,14 @@ def test_a_call_that_did_not_parse_has_no_form_in_the_template() -> None:
 
 def test_a_last_turn_that_the_template_has_no_form_for_is_left_out() -> None:
     renderer, stop = small("smollm2-marked")
-    trace = edited(
-        rolled(renderer, BAD, "Hm.", stop=stop), node=0, change=lambda each: (each.token_ids, each.runs), nodes=3
-    )
+    bad = rolled(renderer, BAD, "Hm.", stop=stop)
+    trace = edited(bad, node=0, change=lambda each: (each.token_ids, each.runs), nodes=3)
     row = check(NAME, trace, renderer=renderer)
     assert (row.value, row.n, row.details["judged_without_last_turn"]) == (0.0, 1, 1)
     row = check(NAME, edited(trace, node=1, change=put(0, 65)), renderer=renderer)
     assert (row.value, row.findings[0].node, row.details["only_in_last_turn"]) == (1.0, 1, 0)
-    assert (
-        check(NAME, rolled(renderer, CALL, "8", stop=stop), renderer=renderer).details["judged_without_last_turn"] == 0
-    )
+    whole = check(NAME, rolled(renderer, CALL, "8", stop=stop), renderer=renderer)
+    assert whole.details["judged_without_last_turn"] == 0
 
 
 def test_rewritten_history_is_judged_on_its_own_branch() -> None:
