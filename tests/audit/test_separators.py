@@ -146,6 +146,17 @@ def test_history_that_the_template_rewrote_is_not_judged_here() -> None:
         assert (row.value, row.n, row.details.get("rewritten")) == (found, 2 + found, None if found else 1)
 
 
+def test_behind_a_change_of_tools_nothing_is_judged() -> None:
+    renderer, trace = made()
+    fork = Fork(reason=ForkReason.TOOLS_CHANGED)
+    ids = np.array([7, 8], np.int32)
+    more = continued(trace, 1, Message(role=Role.USER, content="x"), ids, make_runs((RunKind.CONTENT, 2)), fork)
+    row = check(NAME, more, renderer=renderer)
+    assert (row.value, row.n, row.details["tools_changed"]) == (0.0, 2, 1)
+    row = check("template_drift", more, renderer=renderer)
+    assert (row.n, row.details["tools_changed"]) == (1, 1)
+
+
 def test_what_a_template_refuses_is_skipped_and_counted() -> None:
     renderer, trace = made()
     bad = Message(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from rollbook.render.protocol import RendererInfo
+from rollbook.trace.node import ForkReason
 from rollbook.trace.record import PolicyRecord
 from rollbook.trace.trace import Trace
 
@@ -18,6 +19,7 @@ __all__ = [
     "foreign_template",
     "foreign_tokenizer",
     "policies_of",
+    "tools_changed",
 ]
 
 NO_RENDERER = "no renderer was given: pass the run's renderer"
@@ -46,6 +48,13 @@ def foreign_template(policies: Collection[PolicyRecord], info: RendererInfo) -> 
     if why is None and {policy.tool_prompt for policy in policies} != {info.tool_prompt}:
         return "other_tool_prompt"
     return why
+
+
+def tools_changed(trace: Trace, nodes: Iterable[int]) -> bool:
+    """True where the tools on a path are no longer those of the trace's head: with which ones it was rendered is not
+    in the record."""
+    forks = (trace.graph[node].fork for node in nodes)
+    return any(fork is not None and fork.reason is ForkReason.TOOLS_CHANGED for fork in forks)
 
 
 def _foreign(what: str, hashes: set[str], ours: str) -> str | None:

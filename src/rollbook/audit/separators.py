@@ -16,7 +16,15 @@ import numpy as np
 
 from rollbook.audit.drift import first_difference
 from rollbook.audit.measure import Findings, Measure, Reencoder
-from rollbook.audit.origin import NO_BRANCH, NO_RENDERER, NOT_TAKEN, REFUSED, foreign_template, policies_of
+from rollbook.audit.origin import (
+    NO_BRANCH,
+    NO_RENDERER,
+    NOT_TAKEN,
+    REFUSED,
+    foreign_template,
+    policies_of,
+    tools_changed,
+)
 from rollbook.errors import ModelError
 from rollbook.trace.message import Origin
 from rollbook.trace.node import ROOT, ForkReason, Mark, TokenIds
@@ -122,6 +130,8 @@ def _unfit(reencoder: Reencoder, trace: Trace, at: _Boundary) -> str | None:
         return "rewritten"
     if any(view.mark is Mark.REDACTED for view in views):
         return "redacted"
+    if tools_changed(trace, [*graph.path(at.turn).tolist(), *at.batch]):
+        return "tools_changed"
     bridged = any(label.startswith("bridge=") for label in info.findings)
     if bridged and trace.head.context_policy is ContextPolicy.TEMPLATE:
         return "rendered_as_a_whole"

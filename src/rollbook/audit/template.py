@@ -16,7 +16,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from rollbook.audit.measure import Findings, Measure, Reencoder
-from rollbook.audit.origin import NO_BRANCH, NO_RENDERER, NOT_TAKEN, REFUSED, foreign_template, policies_of
+from rollbook.audit.origin import (
+    NO_BRANCH,
+    NO_RENDERER,
+    NOT_TAKEN,
+    REFUSED,
+    foreign_template,
+    policies_of,
+    tools_changed,
+)
 from rollbook.audit.places import locate
 from rollbook.errors import ModelError
 from rollbook.render.findings import Property
@@ -101,6 +109,8 @@ def _unfit(reencoder: Reencoder, trace: Trace, nodes: list[int]) -> str | None:
     foreign = foreign_template(policies_of(trace, nodes) or trace.head.policies, reencoder.info)
     if foreign is not None:
         return foreign
+    if tools_changed(trace, nodes):
+        return "tools_changed"
     counts = trace.graph.counts()
     return None if counts[nodes, TOKENS].all() else "messages_without_tokens"
 
