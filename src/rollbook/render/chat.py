@@ -132,6 +132,17 @@ class ChatRenderer:
         """The form in which replies are read."""
         return self._call_format
 
+    @property
+    def control_ids(self) -> frozenset[int]:
+        """Tokens that only the template and the policy write, never content."""
+        return self._encoder.control
+
+    @property
+    def begin_id(self) -> int | None:
+        """The begin-of-sequence token; None: the model names none."""
+        named = self._increments.template.special_tokens.get("bos_token")
+        return None if named is None else self._ids.get(named)
+
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
         """Render the start of a conversation."""
         return self._whole(messages, tools, self._increments.first)
@@ -219,6 +230,10 @@ class ChatRenderer:
         """What the tokenizer makes of the decoded text, control tokens parsed: where it differs, re-encoding would
         have drifted."""
         return self._encoder.reencode(token_ids)
+
+    def spelled_control(self, text: str, start: int = 0) -> tuple[int, str] | None:
+        """The first control token that `text` spells at `start` or later: (position, token). None: it spells none."""
+        return self._encoder.spelled_control(text, start)
 
     def _tools(self, tools: Sequence[ToolSpec]) -> Tools:
         return None if self._tool_prompt is not None or not tools else [tool.openai() for tool in tools]

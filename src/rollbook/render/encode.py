@@ -233,6 +233,11 @@ class Encoder:
             pieces.append(show_bytes(self.vocabulary.join(ids[end : end + 1])))
         return "".join(pieces)
 
+    def spelled_control(self, text: str, start: int) -> tuple[int, str] | None:
+        """The first control token that `text` spells at `start` or later: (position, token). None: it spells none."""
+        found = self._pattern.search(text, start)
+        return None if found is None else (found.start(), found[0])
+
     def encode(self, text: Tracked, cuts: Sequence[int], *, behind: bool = False) -> list[Piece]:
         """Encode `text` as a whole and cut the ids at the given positions, which rise; a token that straddles a cut
         goes to the later piece. Returns ``len(cuts) + 1`` pieces. `text` holds no lone surrogates
