@@ -77,9 +77,11 @@ def message_text(message: Message) -> str:
     content = cast("object", message.content)
     if isinstance(content, str):
         return content
-    blocks = cast("Sequence[object]", content) if isinstance(content, list | tuple) else ()
-    kinds = {str(cast("dict[str, Any]", block).get("type", "?")) for block in blocks if isinstance(block, dict)}
-    what = f"blocks ({', '.join(sorted(kinds))})" if kinds else type(content).__name__
+    what = type(content).__name__
+    if isinstance(content, list | tuple):
+        blocks = (block for block in cast("Sequence[object]", content) if isinstance(block, dict))
+        kinds = sorted({str(cast("dict[str, Any]", block).get("type", "?")) for block in blocks})
+        what = f"blocks ({', '.join(kinds)})" if kinds else what
     raise ModelError(
         f"a {message.role} message holds {what} instead of text; images and other blocks are not supported yet, and "
         "nothing is dropped: give the message as one string"
