@@ -22,6 +22,13 @@ MUTANTS: list[Mutant] = [
         CONTENT,
     ),
     mutant(
+        "a rewritten turn is text from outside",
+        "control",
+        "content = np.flatnonzero(kept & (",
+        "content = np.flatnonzero((kept | True) & (",
+        "control.py::test_a_turn_of_the_policy_that_stands_as_content_keeps_its_control_tokens",
+    ),
+    mutant(
         "the policy's own control tokens are content",
         "control",
         "== RunKind.CONTENT)",
