@@ -29,10 +29,10 @@ MUTANTS: list[Mutant] = [
         "control.py::test_a_turn_of_the_policy_that_stands_as_content_keeps_its_control_tokens",
     ),
     mutant(
-        "the policy's own control tokens are content",
+        "what the template writes is content",
         "control",
         "== RunKind.CONTENT)",
-        ">= RunKind.CONTENT)",
+        ">= RunKind.SCAFFOLD)",
         "control.py::test_scaffold_and_sampled_control_tokens_are_no_content",
     ),
     mutant(
