@@ -15,6 +15,7 @@ from rollbook.policy import Completion, PolicyInfo, TokenIds
 from rollbook.rollout import Limiter, Limits, LoadedPolicy, RolloutSettings, head_for, run_rollout
 from rollbook.rollout.session import Agent, chat
 from rollbook.trace import (
+    ContextPolicy,
     EndingRules,
     Finish,
     LogprobKind,
@@ -168,11 +169,12 @@ def attempt(
     chosen: Family = SMOLLM,
     seed: int = 0,
     task: Task = TASK,
+    context: ContextPolicy = ContextPolicy.KEEP,
 ) -> Any:
     """The coroutine of one rollout."""
     loaded = LoadedPolicy(engine, chosen.renderer)
     settings = RolloutSettings(
-        limits=limits, sampling=sampling or Sampling(), rules=rules or EndingRules(), agent=agent
+        limits=limits, sampling=sampling or Sampling(), rules=rules or EndingRules(), agent=agent, context=context
     )
     head = head_for(env, task, loaded, group="g")
     return run_rollout(env, head, loaded, settings, seed=seed, sink=sink or MemorySink(), engine=limiter)

@@ -403,7 +403,7 @@ def test_logprobs_and_versions_are_the_engines_own() -> None:
     assert made.after != ROOT
 
 
-def test_a_template_that_refuses_is_our_fault_and_loud() -> None:
+def test_a_message_that_the_template_cannot_write_ends_the_rollout_as_refused() -> None:
     class Shows(Talk):
         async def step(self, reply: Message) -> StepResult | None:
             raise AssertionError("not reached")
@@ -413,8 +413,10 @@ def test_a_template_that_refuses_is_our_fault_and_loud() -> None:
             return [bad]
 
     trace = play(Shows(), says("x"))
-    assert why(trace) is Reason.INTERNAL
-    assert "Traceback" in trace.tail.errors[0].text
+    assert why(trace) is Reason.TEMPLATE_REFUSED
+    assert "did not parse" in detail(trace)
+    assert (trace.reward, trace.calls) == (None, [])
+    assert [len(node.token_ids) for node in trace.graph] == [0], "what was shown is kept, without tokens"
 
 
 def says_call() -> Any:

@@ -28,7 +28,7 @@ KINDS = {
     EndingKind.TRUNCATED: "max_turns max_tokens context_overflow deadline max_tool_calls no_activity",
     EndingKind.LENGTH_CUT: "generation_limit",
     EndingKind.ERROR: "engine_timeout engine_unreachable rate_limited engine_contract env_setup tool_server"
-    " sandbox_lost harness peer interrupted cancelled internal",
+    " sandbox_lost harness peer interrupted cancelled template_refused internal",
 }
 
 
@@ -47,7 +47,7 @@ def test_an_ending_says_its_kind(reason: Reason) -> None:
 @pytest.mark.parametrize("reason", Reason)
 def test_rules_that_nobody_changed(reason: Reason) -> None:
     rule = EndingRules().rule(reason)
-    if reason is Reason.CANCELLED:
+    if reason in (Reason.CANCELLED, Reason.TEMPLATE_REFUSED):
         assert rule == Drop()
     elif reason is Reason.INTERRUPTED:
         assert isinstance(rule, Retry)

@@ -4,7 +4,7 @@ From the record alone: a tool message is a *result*. It breaks the rule where (1
 the call that it names; (2) that call's status is not ``ok`` and the result is not an error observation with fault
 ``policy``; (3) the call is ``ok`` but its turn was cut (its last segment did not stop by itself), and the result is
 not such an observation either. Where a redaction took the call or the result away, it cannot be told, and the result is
-counted as such.
+counted as such. A result that stands again on a branch where history was written anew ran once, and is looked at once.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from rollbook.audit.measure import Findings, Measure
 from rollbook.trace.call import Finish
 from rollbook.trace.message import Fault, Message, Origin, ParseStatus, Role, ToolCall
 from rollbook.trace.node import ROOT, Mark
+from rollbook.trace.record import EdgeLabel
 from rollbook.trace.trace import Trace
 
 __all__ = ["ExecutedAfterFault"]
@@ -31,7 +32,10 @@ class ExecutedAfterFault:
         self.kinds = Counter[str](no_such_call=0, faulty_call=0, cut_turn=0)
 
     def see(self, trace: Trace) -> None:
+        again = {edge.source.node for edge in trace.edges if edge.label == EdgeLabel.REWRITE_OF}
         for node, message in enumerate(trace.graph.messages):
+            if node in again:
+                continue
             if message.role is Role.TOOL and trace.graph.origin(node) is not Origin.SYNTHETIC:
                 self.results += 1
                 self._result(trace, node, message)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from rollbook.audit import endings, parsing
 from rollbook.audit.baseline import BaselineErrors
 from rollbook.audit.begin import BeginTokens
+from rollbook.audit.context import ReasoningKept
 from rollbook.audit.control import ControlFromText, ControlInContent, ControlSpelled
 from rollbook.audit.drift import Drift
 from rollbook.audit.duplicates import DuplicateIds, DuplicateTokens
@@ -150,6 +151,15 @@ CHECKS: tuple[Row, ...] = (
         "the stored ids are right, never train from re-encoded text",
         reads_tokens=True,
         needs_renderer=True,
+    ),
+    Row(
+        "reasoning_kept",
+        lambda findings, _: ReasoningKept(findings),
+        Unit.SHARE,
+        "rollouts with reasoning",
+        None,
+        "rollouts sampled with earlier reasoning in context that the policy's chat template drops",
+        "sample under the context policy template, or deploy the policy with its reasoning kept",
     ),
     Row(
         "malformed",

@@ -24,7 +24,7 @@ from rollbook.errors import ConfigError, StoreError, UsageError
 from rollbook.render import ChatRenderer
 from rollbook.rollout import Limits, LoadedPolicy
 from rollbook.run import CONCURRENCY, RunConfig, RunOutcome, check_folder, load_policy, open_run, report, run
-from rollbook.trace import Sampling
+from rollbook.trace import ContextPolicy, Sampling
 from rollbook.worlds import make
 
 __all__ = ["command"]
@@ -36,6 +36,7 @@ Examples:
   rollbook run calculator --out runs/demo
   rollbook run calculator --option difficulty=1 --tasks 16 --group 8 --seed 3
   rollbook run my_package.worlds:MyWorld --policy local:model.gguf --max-turns 4
+  rollbook run my_package.worlds:MyWorld --policy local:qwen3.gguf --context template
   rollbook run calculator --out runs/demo --resume
 """
 
@@ -78,6 +79,13 @@ Examples:
 )
 @click.option("--top-p", type=float, default=1.0, show_default=True, help="Nucleus mass; 1 keeps everything.")
 @click.option("--top-k", type=int, default=0, show_default=True, help="Keep the k most likely; 0 keeps everything.")
+@click.option(
+    "--context",
+    type=click.Choice([str(policy) for policy in ContextPolicy]),
+    default=str(ContextPolicy.KEEP),
+    show_default=True,
+    help="Earlier turns in later prompts: as sampled, or as the chat template writes them then.",
+)
 @click.option(
     "--concurrency",
     type=click.IntRange(1),
@@ -177,6 +185,7 @@ def _config(given: dict[str, Any]) -> RunConfig:
             deadline=given["deadline"],
         ),
         sampling=Sampling(temperature=given["temperature"], top_p=given["top_p"], top_k=given["top_k"]),
+        context=ContextPolicy(given["context"]),
     )
 
 

@@ -6,6 +6,7 @@
 - everything else is written as JSON: numbers, ``true``, ``null`` (also for a tool that returns nothing), lists, tuples,
   dicts with text keys, dataclasses and msgspec structs as objects.
 - what JSON cannot say is an error, never a guess: NaN and infinities, sets, keys that are no text, other objects.
+- so are content blocks that hold an image, sound, a video or a file: as JSON they would be noise to the model.
 
 The type that the tool returned is kept by name. A template never sees anything but text.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -24,6 +26,14 @@ from rollbook.errors import RollbookError
 
 __all__ = ["NotConvertible", "ToolText", "cut_text", "plain_json", "to_text"]
 
+_MEDIA = frozenset(
+    {"image", "image_url", "input_image", "audio", "audio_url", "input_audio", "video", "video_url", "file"}
+    | {"input_file", "document", "resource"}
+)
+_PAYLOADS = frozenset(
+    {"data", "source", "image", "image_url", "audio", "audio_url", "input_audio", "video", "video_url"}
+    | {"file", "file_id", "file_data", "resource", "blob"}
+)
 MAX_DEPTH = 64
 """How deep containers may be nested."""
 
@@ -52,7 +62,23 @@ def to_text(value: object) -> ToolText:
         case bytes() | bytearray():
             return _from_bytes(bytes(value), value_type)
         case _:
+            _refuse_media(value)
             return ToolText(_as_json(plain_json(value)), value_type)
+
+
+def _refuse_media(value: object) -> None:
+    """Refuse a content block, alone or in a list, that is not text. A block has a type and its payload beside it; other
+    data with a ``type`` is data."""
+    listed = isinstance(value, list | tuple)
+    blocks = cast("Sequence[object]", value) if listed else (value,)
+    for index, block in enumerate(blocks):
+        if not isinstance(block, dict):
+            continue
+        fields = cast("dict[object, object]", block)
+        kind = fields.get("type")
+        if isinstance(kind, str) and kind in _MEDIA and not _PAYLOADS.isdisjoint(fields):
+            where = f"value[{index}]" if listed else "value"
+            raise NotConvertible(f"{where}: a block of type {kind!r}; only text can be shown to the model")
 
 
 def _as_json(plain: Any) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 
 from rollbook.errors import ModelError
 from rollbook.render.conversation import Chat, TemplateMessage
-from rollbook.render.encode import Encoder, Piece
+from rollbook.render.encode import Encoder, Piece, shared_encoder
 from rollbook.render.findings import TemplateRefused, TemplateReport
 from rollbook.render.formats import CallFormat, ReplyReader, opens_reasoning
 from rollbook.render.increments import Increments, Text, Tools
@@ -28,6 +28,7 @@ from rollbook.render.judge import judge
 from rollbook.render.probe import Facts
 from rollbook.render.properties import call_format_of
 from rollbook.render.protocol import Parsed, RenderedMessage, RendererInfo, Rendering
+from rollbook.render.stream import TextStream
 from rollbook.render.template import ChatTemplate
 from rollbook.render.toolprompt import ToolPrompt
 from rollbook.render.vocabulary import TokenText, show_bytes
@@ -88,7 +89,7 @@ class ChatRenderer:
     def build(cls, tokenizer_json: bytes, template: str, config: RendererConfig) -> ChatRenderer:
         """Compile, probe and check. Raises `TemplateRefused` with the finding that forbids the pair, and `ModelError`
         for files that cannot be read."""
-        encoder = Encoder(tokenizer_json)
+        encoder = shared_encoder(tokenizer_json)
         stops = {token: text for text, token in encoder.added.items() if token in config.stop_ids}
         if not stops or len(stops) < len(config.stop_ids):
             missing = sorted(config.stop_ids - stops.keys())
@@ -177,7 +178,7 @@ class ChatRenderer:
             raise ModelError("a turn is followed by at least one message")
         passed = self._tools(tools) if self._facts.tools_each_time else None
         text = self._increments.after_turn(self._chat.entries(messages), passed)
-        pieces = self._encoder.encode(text.text, text.ends)
+        pieces = self._encoder.encode(text.text, text.ends, behind=True)
         notes: tuple[str, ...] = ()
         stop = self._ids[text.stop]
         if last_id != stop:
@@ -217,6 +218,10 @@ class ChatRenderer:
         """Text for people."""
         return show_bytes(self._encoder.vocabulary.join(token_ids.tolist()))
 
+    def stream(self) -> TextStream:
+        """Text for people while tokens are still coming."""
+        return TextStream(self._encoder.vocabulary)
+
     def show(self, token_ids: TokenIds) -> TokenText:
         """Text for people, with the characters of each token."""
         return self._encoder.vocabulary.show(token_ids)
@@ -224,7 +229,7 @@ class ChatRenderer:
     def reencode(self, token_ids: TokenIds) -> TokenIds:
         """What the tokenizer makes of the decoded text, control tokens parsed: where it differs, re-encoding would
         have drifted."""
-        return self._encoder.encode_parsed(self.decode(token_ids))
+        return self._encoder.reencode(token_ids)
 
     def spelled_control(self, text: str, start: int = 0) -> tuple[int, str] | None:
         """The first control token that `text` spells at `start` or later: (position, token). None: it spells none."""

@@ -111,9 +111,13 @@ class Increments:
         ends = list(made.ends)
         tags = tags_of(made.text)
         for i, entry in enumerate(entries):
+            if entry["role"] != "assistant":
+                continue
             written = last_of(tags, i) + 1
-            if entry["role"] == "assistant" and written:
+            if written:
                 ends[i] = self.stop(made.text, written).end()
+            elif i and (found := self._find_stop(made.text, max(ends[i - 1], 1))) and found.end() <= ends[i]:
+                ends[i] = found.end()
         return Text(made.text, tuple(max(ends[: i + 1]) for i in range(len(ends))))
 
     def after_turn(self, entries: Sequence[TemplateMessage], tools: Tools) -> Text:

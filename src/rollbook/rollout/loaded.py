@@ -39,6 +39,7 @@ class LoadedPolicy:
             weights_hash=info.weights_hash,
             trainable=self.trainable,
             tool_prompt=renderer.tool_prompt,
+            template_findings=renderer.findings,
         )
 
 

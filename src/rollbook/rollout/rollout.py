@@ -29,6 +29,7 @@ from rollbook.rollout.session import Agent, Session, as_messages, chat
 from rollbook.rollout.state import RolloutState, Stopped
 from rollbook.rollout.stopwatch import Part, Stopwatch
 from rollbook.trace import (
+    ContextPolicy,
     Drop,
     Ending,
     EndingRules,
@@ -59,6 +60,8 @@ class RolloutSettings:
     """Decide what is scored and what is run again."""
     agent: Agent = chat
     """Drives the session."""
+    context: ContextPolicy = ContextPolicy.KEEP
+    """How earlier turns stand in later prompts; recorded in the head of each trace."""
     cancelled_as: Reason = Reason.CANCELLED
     """The ending of a rollout whose task is cancelled. A run that can be resumed gives `interrupted`, for then the
     attempt is made again."""
@@ -84,7 +87,7 @@ async def run_rollout(
 ) -> Trace:
     """Run one attempt and return its sealed trace. Raises only `StoreError` (the record cannot be kept) and
     cancellation."""
-    trace = Trace(head)
+    trace = Trace(msgspec.structs.replace(head, context_policy=settings.context))
     state = RolloutState(
         env=env,
         tools=ToolSet.of(env),
@@ -95,6 +98,7 @@ async def run_rollout(
         sink=MemorySink() if sink is None else sink,
         engine=Limiter("engine", None) if engine is None else engine,
         watch=Stopwatch(),
+        context=settings.context,
     )
     state.sink.begin(trace)
     try:

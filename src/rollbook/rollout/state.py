@@ -21,7 +21,18 @@ from rollbook.rollout.limiter import Limiter
 from rollbook.rollout.limits import Budget
 from rollbook.rollout.loaded import LoadedPolicy
 from rollbook.rollout.stopwatch import Stopwatch
-from rollbook.trace import ROOT, Ending, Message, Reason, RolloutFailure, Sampling, Sink, Trace, TurnReward
+from rollbook.trace import (
+    ROOT,
+    ContextPolicy,
+    Ending,
+    Message,
+    Reason,
+    RolloutFailure,
+    Sampling,
+    Sink,
+    Trace,
+    TurnReward,
+)
 
 __all__ = ["RolloutState", "Stopped"]
 
@@ -55,6 +66,8 @@ class RolloutState:
     engine: Limiter
     """Slots of the engine, shared with the other rollouts."""
     watch: Stopwatch
+    context: ContextPolicy = ContextPolicy.KEEP
+    """How earlier turns stand in later prompts."""
     leaf: int = ROOT
     """The last node of the conversation."""
     unanswered: Message | None = None

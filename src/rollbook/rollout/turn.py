@@ -1,6 +1,6 @@
 """One turn: show the policy an observation, sample, read the reply strictly, record it.
 
-Order: observations are recorded before any limit is looked at, so the last one is never lost; a request goes out
+Order: observations are recorded before any limit ends the rollout, so the last one is never lost; a request goes out
 only where turns, time, tokens and context allow it; the reply is in the trace, and durable, before anything acts on
 it. A reply that a limit cut, or that the engine aborted, is recorded and executes nothing. A reply that breaks the
 token contract is an error: its call is recorded, of its tokens nothing.
@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import msgspec
 import numpy as np
 
-from rollbook.errors import RecordError, RollbookError
+from rollbook.errors import ModelError, RecordError, RollbookError
 from rollbook.policy.protocol import Completion, TokenIds, check_completion
+from rollbook.render.context import Extension, Past, Rewrite, go_on
 from rollbook.render.protocol import RenderedMessage, Rendering
 from rollbook.rollout.limits import Allowance
 from rollbook.rollout.loaded import derive_seed
@@ -25,9 +27,14 @@ from rollbook.rollout.stopwatch import Part
 from rollbook.trace import (
     ROOT,
     Call,
+    ContextPolicy,
+    Edge,
+    EdgeLabel,
     Ending,
     Finish,
+    Fork,
     Message,
+    NodeRef,
     Origin,
     Reason,
     Role,
@@ -62,11 +69,16 @@ class _Reply:
 async def take_turn(state: RolloutState, observation: Sequence[Message]) -> Message:
     """One request and its reply, recorded. Raises `Stopped` at a limit and `RolloutFailure` where the engine
     failed."""
-    rendering = observe(state, observation)
-    prompt = np.concatenate((state.trace.graph.path_ids(state.leaf), rendering.prompt_ids))
-    allowance = state.budget.allowance(len(prompt), state.loaded.policy.info.context_length)
+    with state.watch.span(Part.CPU):
+        step = _render(state, observation, state.context)
+    allowance = state.budget.allowance(_prompt_tokens(state, step), state.loaded.policy.info.context_length)
     if isinstance(allowance, Ending):
+        observe(state, observation)
         state.stop(allowance)
+    with state.watch.span(Part.CPU):
+        _record(state, step)
+        rendering = step.rendering
+        prompt = np.concatenate((state.trace.graph.path_ids(state.leaf), rendering.prompt_ids))
     with state.watch.span(Part.LIMITER):
         async with state.engine.slot():
             with state.watch.span(Part.CPU):
@@ -81,31 +93,76 @@ async def take_turn(state: RolloutState, observation: Sequence[Message]) -> Mess
     return message
 
 
-def observe(state: RolloutState, observation: Sequence[Message]) -> Rendering:
-    """Render and record messages that the policy did not write."""
+def observe(state: RolloutState, observation: Sequence[Message]) -> None:
+    """Render and record messages that nothing is sampled behind: the path that holds the last turn goes on."""
+    with state.watch.span(Part.CPU):
+        _record(state, _render(state, observation, ContextPolicy.KEEP))
+
+
+def _render(state: RolloutState, observation: Sequence[Message], policy: ContextPolicy) -> Extension | Rewrite:
+    """A conversation that the template refuses is kept as messages without tokens, and ends the rollout."""
     graph, renderer, specs = state.trace.graph, state.loaded.renderer, state.tools.specs
     state.unanswered = None
-    with state.watch.span(Part.CPU):
+    try:
         if state.leaf == ROOT:
-            rendering = renderer.open(observation, specs)
-            state.trace.head = msgspec.structs.replace(state.trace.head, tools_rendered=rendering.tools_rendered)
-        else:
-            rendering = renderer.extend(int(graph[state.leaf].token_ids[-1]), observation, specs)
-        for rendered in rendering.messages:
-            state.leaf = graph.add(
-                rendered.message,
-                parent=state.leaf,
-                origin=_origin(rendered),
-                token_ids=rendered.token_ids,
-                runs=rendered.runs,
-            )
-    return rendering
+            return Extension(renderer.open(observation, specs))
+        leaf = state.leaf
+        past = Past(
+            last_id=int(graph[leaf].token_ids[-1]),
+            tools=specs,
+            nodes=lambda: [graph[node] for node in graph.path(leaf).tolist()],
+        )
+        return go_on(renderer, past, observation, specs, policy)
+    except ModelError as error:
+        for message in observation:
+            state.leaf = graph.add(message, parent=state.leaf, origin=_origin(message))
+        raise RolloutFailure(Reason.TEMPLATE_REFUSED, error) from error
 
 
-def _origin(rendered: RenderedMessage) -> Origin:
-    if rendered.added:
+def _prompt_tokens(state: RolloutState, step: Extension | Rewrite) -> int:
+    """The length of the prompt that `step` leads to."""
+    graph, leaf = state.trace.graph, state.leaf
+    if isinstance(step, Rewrite):
+        leaf = int(graph.path(leaf)[step.shared - 1]) if step.shared else ROOT
+    new = sum(len(each.token_ids) for each in step.rendering.messages) + len(step.rendering.prompt_ids)
+    return len(graph.path_ids(leaf)) + new
+
+
+def _record(state: RolloutState, step: Extension | Rewrite) -> None:
+    """Enter what was rendered: observations, and where history was written anew the branch that it makes."""
+    graph, rendering = state.trace.graph, step.rendering
+    if state.leaf == ROOT:
+        state.trace.head = msgspec.structs.replace(state.trace.head, tools_rendered=rendering.tools_rendered)
+    old: list[int] = []
+    fork: Fork | None = None
+    if isinstance(step, Rewrite):
+        path: list[int] = graph.path(state.leaf).tolist()
+        old, fork = path[step.shared :], step.fork
+        state.leaf = path[step.shared - 1] if step.shared else ROOT
+    for rendered, target in zip_longest(rendering.messages, old):
+        state.leaf = graph.add(
+            rendered.message,
+            parent=state.leaf,
+            origin=_origin_of(state, rendered, target),
+            token_ids=rendered.token_ids,
+            runs=rendered.runs,
+            fork=fork,
+        )
+        fork = None
+        if target is not None:
+            state.trace.add_edge(Edge(label=EdgeLabel.REWRITE_OF, source=NodeRef(state.leaf), target=NodeRef(target)))
+    for note in rendering.notes:
+        state.trace.note("render", note)
+
+
+def _origin_of(state: RolloutState, rendered: RenderedMessage, target: int | None) -> Origin:
+    if rendered.added or (target is not None and rendered.message.role is Role.ASSISTANT):
         return Origin.SYNTHETIC
-    return Origin.USER if rendered.message.role is Role.USER else Origin.ENVIRONMENT
+    return _origin(rendered.message) if target is None else state.trace.graph.origin(target)
+
+
+def _origin(message: Message) -> Origin:
+    return Origin.USER if message.role is Role.USER else Origin.ENVIRONMENT
 
 
 async def _sample(state: RolloutState, prompt: TokenIds, allowance: Allowance) -> _Reply:

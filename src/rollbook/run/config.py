@@ -13,7 +13,7 @@ import msgspec
 
 from rollbook.errors import ConfigError
 from rollbook.rollout import Limits
-from rollbook.trace import EndingRules, Sampling
+from rollbook.trace import ContextPolicy, EndingRules, Sampling
 
 __all__ = ["RunConfig", "differences"]
 
@@ -36,6 +36,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     where the engine repeats itself: the embedded one does where it serves one request at a time."""
     limits: Limits = Limits()
     sampling: Sampling = Sampling()
+    context: ContextPolicy = ContextPolicy.KEEP
+    """How earlier turns stand in later prompts: as sampled, or as the chat template writes them later."""
     rules: EndingRules = EndingRules()
     spread: bool = False
     """Divide advantages by the group's spread."""

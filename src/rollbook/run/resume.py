@@ -16,6 +16,7 @@ import msgspec
 from rollbook.errors import ConfigError
 from rollbook.run.config import RunConfig, differences
 from rollbook.store import Manifest, RunWriter, read_manifest, write_manifest
+from rollbook.trace import ContextPolicy
 
 __all__ = ["FIXED", "asked", "check_folder", "open_folder"]
 
@@ -92,7 +93,9 @@ def open_folder(config: RunConfig, folder: Path, *, resume: bool, allow_changed:
 
 
 def _check_same(config: RunConfig, stored: Stored, folder: Path, allow_changed: bool) -> None:
-    changed = differences(stored.asked, config.plain())
+    # A run that was stored before there was a choice kept the sampled ids.
+    before = {"context": ContextPolicy.KEEP.value, **stored.asked}
+    changed = differences(before, config.plain())
     listed = "".join(f"\n  {line}" for line in changed)
     never = [line for line in changed if line.startswith(FIXED)]
     if config.tasks < stored.tasks(folder):

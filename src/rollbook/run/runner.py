@@ -170,6 +170,7 @@ class _Work:
             limits=config.limits,
             sampling=msgspec.structs.replace(config.sampling, seed=config.seed),
             rules=config.rules,
+            context=config.context,
             cancelled_as=Reason.INTERRUPTED,
         )
         self._done = Counter[str]()

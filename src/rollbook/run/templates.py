@@ -11,7 +11,7 @@ from typing import Any
 
 from rollbook.errors import ModelError, UsageError
 from rollbook.models import ModelFiles, default_cache, load_folder, load_gguf
-from rollbook.render.encode import Encoder
+from rollbook.render.encode import Encoder, shared_encoder
 from rollbook.render.findings import TemplateReport
 from rollbook.render.judge import judge
 from rollbook.render.template import ChatTemplate
@@ -83,7 +83,7 @@ def _of_model(files: ModelFiles, template: Path | None, stops: tuple[str, ...]) 
     text = files.template if template is None else read_template(template)
     if text is None:
         raise ModelError(f"{files.name} has no chat template; give one (template, or --template FILE)")
-    encoder = Encoder(files.tokenizer_json)
+    encoder = shared_encoder(files.tokenizer_json)
     spelled = {token: name for name, token in encoder.added.items()}
     known = tuple(sorted(spelled[token] for token in files.stop_ids if token in spelled))
     return _Source(files.name, text, stops or known, files.special_tokens, encoder)

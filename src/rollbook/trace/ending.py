@@ -94,6 +94,8 @@ class Reason(StrEnum):
     """The process that ran the rollout died."""
     CANCELLED = "cancelled"
     """Somebody cancelled the rollout."""
+    TEMPLATE_REFUSED = "template_refused"
+    """The chat template has no form for the conversation; another try would come to the same."""
     INTERNAL = "internal"
     """A fault of ours."""
 
@@ -127,6 +129,7 @@ _KINDS: dict[Reason, EndingKind] = {
     Reason.PEER: EndingKind.ERROR,
     Reason.INTERRUPTED: EndingKind.ERROR,
     Reason.CANCELLED: EndingKind.ERROR,
+    Reason.TEMPLATE_REFUSED: EndingKind.ERROR,
     Reason.INTERNAL: EndingKind.ERROR,
 }
 
@@ -255,7 +258,7 @@ NO_BUDGET = 2**31 - 1
 
 def _default_rule(reason: Reason) -> Rule:
     match reason:
-        case Reason.CANCELLED:
+        case Reason.CANCELLED | Reason.TEMPLATE_REFUSED:
             return Drop()
         case Reason.INTERRUPTED:
             return Retry(NO_BUDGET)
@@ -265,7 +268,8 @@ def _default_rule(reason: Reason) -> Rule:
 
 class EndingRules(msgspec.Struct, frozen=True):
     """One frozen table: reason -> rule. Where no row is overridden, outcomes and budget ends are scored, errors are
-    retried twice and then dropped, ``interrupted`` is retried by each resume, and ``cancelled`` is dropped."""
+    retried twice and then dropped, ``interrupted`` is retried by each resume, and ``cancelled`` and
+    ``template_refused`` are dropped."""
 
     rows: dict[Reason, Rule] = {}
     """Overrides only."""

@@ -94,6 +94,8 @@ class PolicyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     tool_prompt: str | None = None
     """The explicit tool prompt in use, by name and hash; None: the template renders tools itself, or there are
     none."""
+    template_findings: tuple[str, ...] = ()
+    """What a trainer must know of the chat template, e.g. ``reasoning=dropped``; empty: nothing, or not known."""
 
 
 class NodeRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
