@@ -56,7 +56,7 @@ def test_reasoning_that_the_template_drops_is_named(name: str) -> None:
     (finding,) = row.findings
     assert finding.node == 1
     assert finding.token in trace.graph[1].sampled_positions[:2]
-    assert "think>\\nI double." in finding.text
+    assert "hink>\\nI double." in finding.text
     assert finding.text.endswith("(reasoning=dropped)")
 
 

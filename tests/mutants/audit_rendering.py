@@ -149,4 +149,11 @@ MUTANTS: list[Mutant] = [
         "return None",
         "origin.py::test_why_tokens_are_foreign",
     ),
+    mutant(
+        "line ends at the seams of a turn are template drift",
+        "template",
+        "[as_written(trace.graph.messages[node]) for node in nodes]",
+        "[trace.graph.messages[node] for node in nodes]",
+        "template.py::test_under_the_context_policy_template_only_the_first_branch_differs",
+    ),
 ]
