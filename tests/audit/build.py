@@ -221,7 +221,8 @@ class Spelling(Reencoder):
 
     def show(self, token_ids: npt.NDArray[np.int32]) -> TokenText:
         text = "".join(chr(token) for token in token_ids.tolist())
-        return TokenText(text, np.arange(1, len(text) + 1, dtype=np.int32))
+        ends = np.arange(1, len(text) + 1, dtype=np.int32)
+        return TokenText(text, ends, np.stack((ends - 1, ends), axis=1))
 
     def decode(self, token_ids: npt.NDArray[np.int32]) -> str:
         return self.show(token_ids).text

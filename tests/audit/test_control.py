@@ -81,6 +81,23 @@ def test_scaffold_and_sampled_control_tokens_are_no_content() -> None:
     assert check("control_in_content", trace, renderer=renderer).value == 0
 
 
+def test_a_turn_of_the_policy_that_stands_as_content_keeps_its_control_tokens() -> None:
+    renderer, stop = small("qwen3-marked")
+    trace = rolled(renderer, CALL, "It is 8.", stop=stop)
+    turn = trace.graph[1]
+    made = edited(trace, node=0, change=lambda node: (node.token_ids, node.runs), end=False)
+    made.graph.add(
+        turn.message,
+        parent=0,
+        origin=Origin.POLICY,
+        token_ids=turn.token_ids,
+        runs=make_runs((RunKind.CONTENT, len(turn.token_ids))),
+        fork=Fork(reason=ForkReason.TEMPLATE_REWRITE),
+    )
+    row = check("control_in_content", made, renderer=renderer)
+    assert (row.value, row.n) == (0.0, check("control_in_content", trace, renderer=renderer).n)
+
+
 def test_reasoning_that_is_given_is_text_from_outside() -> None:
     renderer, _ = small("qwen3-marked")
     build = Build(tokenizer=renderer.info.tokenizer_hash).observe()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 
 import msgspec
@@ -11,7 +12,10 @@ import pytest
 from rollbook.audit import Status
 from rollbook.audit.template import MOST
 from rollbook.render import RenderedMessage, Rendering
+from rollbook.render.context import as_written
+from rollbook.rollout import RolloutSettings, rollout
 from rollbook.trace import (
+    ContextPolicy,
     Finish,
     Fork,
     ForkReason,
@@ -29,7 +33,7 @@ from rollbook.trace import (
     redact,
 )
 from tests.audit.build import Spelling, check, sound
-from tests.audit.rendered import CALL, continued, edited, put, rolled, small, without
+from tests.audit.rendered import CALL, Tools, continued, edited, put, rolled, said, small, without
 from tests.cases.case import Script, Talk, byte_ids, bytes_renderer, reply, run_one, says
 
 NAME = "template_drift"
@@ -50,9 +54,9 @@ def test_reasoning_that_the_template_drops_is_named(name: str) -> None:
     row = check(NAME, trace, renderer=renderer)
     assert (row.value, row.details["reasoning=dropped"], row.details["only_in_last_turn"]) == (1.0, 1, 0)
     (finding,) = row.findings
-    node = trace.graph[1]
-    assert (finding.node, finding.token) == (1, int(node.sampled_positions[0]))
-    assert finding.text.startswith("stored '<think>\\nI double.")
+    assert finding.node == 1
+    assert finding.token in trace.graph[1].sampled_positions[:2]
+    assert "hink>\\nI double." in finding.text
     assert finding.text.endswith("(reasoning=dropped)")
 
 
@@ -136,7 +140,7 @@ def test_a_last_turn_that_the_template_has_no_form_for_is_left_out() -> None:
 def test_rewritten_history_is_judged_on_its_own_branch() -> None:
     renderer, stop = small("qwen3-marked")
     trace = rolled(renderer, THOUGHT, "It is 8.", "Bye.", stop=stop)
-    whole = renderer.rerender(trace.graph.messages[:5], trace.head.tools).messages
+    whole = renderer.rerender([as_written(each) for each in trace.graph.messages[:5]], trace.head.tools).messages
     made = trace
     for place in range(1, 5):
         fork = Fork(reason=ForkReason.TEMPLATE_REWRITE) if place == 1 else None
@@ -144,6 +148,22 @@ def test_rewritten_history_is_judged_on_its_own_branch() -> None:
         made = continued(made, parent, whole[place].message, whole[place].token_ids, whole[place].runs, fork)
     row = check(NAME, made, renderer=renderer)
     assert (row.value, row.n, row.findings[0].node) == (0.5, 2, 1)
+
+
+@pytest.mark.parametrize("name", ["qwen3-marked", "qwen3-text"])
+def test_under_the_context_policy_template_only_the_first_branch_differs(name: str) -> None:
+    renderer, stop = small(name)
+    script = Script(
+        [said(renderer, text, stop=stop) for text in (THOUGHT, "<think>\nYes.\n</think>\n\nIt is 8.", "Bye.")]
+    )
+    settings = RolloutSettings(context=ContextPolicy.TEMPLATE)
+    task = Task(id="t", prompt="Double 4.")
+    trace = asyncio.run(rollout(lambda: Tools(["And then?"]), task, script.loaded(renderer), settings=settings))
+    assert len(trace.graph.branches()) == 2
+    row = check(NAME, trace, renderer=renderer)
+    assert [row.details[each] for each in ("branches", "only_in_last_turn")] == [2, 1]
+    assert check("separators", trace, renderer=renderer).value == 0
+    assert check("control_in_content", trace, renderer=renderer).value == 0
 
 
 def test_many_branches_are_sampled_and_it_says_so() -> None:

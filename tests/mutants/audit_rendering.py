@@ -22,10 +22,17 @@ MUTANTS: list[Mutant] = [
         CONTENT,
     ),
     mutant(
-        "the policy's own control tokens are content",
+        "a rewritten turn is text from outside",
+        "control",
+        "content = np.flatnonzero(kept & (",
+        "content = np.flatnonzero((kept | True) & (",
+        "control.py::test_a_turn_of_the_policy_that_stands_as_content_keeps_its_control_tokens",
+    ),
+    mutant(
+        "what the template writes is content",
         "control",
         "== RunKind.CONTENT)",
-        ">= RunKind.CONTENT)",
+        ">= RunKind.SCAFFOLD)",
         "control.py::test_scaffold_and_sampled_control_tokens_are_no_content",
     ),
     mutant(
@@ -141,5 +148,12 @@ MUTANTS: list[Mutant] = [
         'return "other_tool_prompt"',
         "return None",
         "origin.py::test_why_tokens_are_foreign",
+    ),
+    mutant(
+        "line ends at the seams of a turn are template drift",
+        "template",
+        "[as_written(trace.graph.messages[node]) for node in nodes]",
+        "[trace.graph.messages[node] for node in nodes]",
+        "template.py::test_under_the_context_policy_template_only_the_first_branch_differs",
     ),
 ]

@@ -1,6 +1,7 @@
 """Control tokens and text: content that holds one, text that spells one, sampled text that would become one.
 
-Rules: content never holds a control token, whoever wrote the trace. Text from outside that spells one is harmless as
+Rules: content never holds a control token, whoever wrote the trace; but for a rewritten turn of the policy, whose ids
+are content where it is sampled no more. Text from outside that spells one is harmless as
 long as its tokens are ordinary, and is counted. A policy may spell one as well, in ordinary tokens: the stored turn
 is right, but its text, encoded again, has a turn boundary that nobody sampled.
 """
@@ -15,7 +16,7 @@ import numpy as np
 from rollbook.audit.measure import Findings, Measure, Reencoder
 from rollbook.audit.origin import NO_RENDERER, NO_TRACE, NO_TURN, foreign_tokenizer, policies_of
 from rollbook.trace.message import Message, Origin
-from rollbook.trace.node import TOKENS, Node, TokenIds
+from rollbook.trace.node import ORIGIN, POLICY, TOKENS, Node, TokenIds
 from rollbook.trace.runs import RunKind, expand_runs
 from rollbook.trace.trace import Trace
 
@@ -39,7 +40,9 @@ class ControlInContent:
             self.skipped[foreign] += 1
             return
         graph = trace.graph
-        content = np.flatnonzero(expand_runs(graph.runs.view) == RunKind.CONTENT)
+        outside = graph.table.view[:, ORIGIN] != POLICY
+        kept = np.repeat(outside, graph.counts()[:, TOKENS])
+        content = np.flatnonzero(kept & (expand_runs(graph.runs.view) == RunKind.CONTENT))
         places: list[int] = content[np.isin(graph.tokens.view[content], self.control)].tolist()
         self.judged += 1
         self.content += len(content)

@@ -1,11 +1,13 @@
 """Template drift: branches whose text is not what the chat template writes of the same messages now.
 
 Under ``keep`` such a branch is sound to train, but where the policy is deployed with this template it sees another
-history. Texts are compared, not ids (other ids of the same text are `drift`), each branch on its own, so history that
-was rewritten is judged where it stands. The cause is that of the first difference: the finding of the template that
-explains it. A last turn is no part of any later prompt: where it alone differs that is counted apart, and where the
-template has no form for it (a call that did not parse) the branch is judged without it. A branch with such a message
-before its last turn is not judged. To bound the work, at most `MOST` branches of a trace are looked at.
+history. Texts are compared, not ids (other ids of the same text are `drift`), and line ends at the seams of a turn's
+reasoning, text and calls are the template's to write, as under the context policy ``template``. Each branch is judged
+on its own, so history that was rewritten is judged where it stands. The cause is that of the first difference: the
+finding of the template that explains it. A last turn is no part of any later prompt: where it alone differs that is
+counted apart, and where the template has no form for it (a call that did not parse) the branch is judged without it.
+A branch with such a message before its last turn is not judged. To bound the work, at most `MOST` branches of a trace
+are looked at.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from rollbook.audit.origin import (
 )
 from rollbook.audit.places import locate
 from rollbook.errors import ModelError
+from rollbook.render.context import as_written
 from rollbook.render.findings import Property
 from rollbook.render.increments import common_prefix
 from rollbook.trace.message import Origin, Role
@@ -121,7 +124,7 @@ def _written(reencoder: Reencoder, trace: Trace, nodes: list[int]) -> TokenIds |
     info = reencoder.info
     tools = trace.head.tools if info.tool_prompt is None else ()  # a tool prompt stands in the messages already
     try:
-        rendering = reencoder.rerender([trace.graph.messages[node] for node in nodes], tools)
+        rendering = reencoder.rerender([as_written(trace.graph.messages[node]) for node in nodes], tools)
     except ModelError:
         return None
     written = np.concatenate([message.token_ids for message in rendering.messages])
