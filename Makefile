@@ -6,7 +6,7 @@ PIP := $(PY) -m pip --disable-pip-version-check --quiet
 OURS := src tests bench tools examples docs
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: quickstart test lint bench mutants kill-storm clean
+.PHONY: quickstart test lint bench mutants kill-storm differential clean
 
 $(VENV)/.local: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Rollbook needs Python 3.11 or newer; set PYTHON=...")'
@@ -40,6 +40,9 @@ mutants: $(VENV)/.dev ## take each check out in turn: a named test must turn red
 kill-storm: $(VENV)/.dev ## SIGKILL the store's writer, then whole runs, each at 200 random moments
 	$(PY) tools/keep_report.py store_storm -- $(PY) -m tests.slow.kill_storm
 	$(PY) tools/keep_report.py run_storm -- $(PY) -m tests.slow.run_storm
+
+differential: $(VENV)/.dev ## 2,000 random conversations of each model family against transformers, turn by turn
+	$(PY) tools/keep_report.py differential -- $(PY) -m tests.slow.differential
 
 clean:
 	rm -rf $(VENV) build dist bench-out .pytest_cache .ruff_cache .hypothesis

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from rollbook.models import ModelFiles, load_model
 from tests.real_tokenizers import qwen3_files as qwen3_files
 from tests.real_tokenizers import qwen_tokenizer_json as qwen_tokenizer_json
-
-CACHE = Path(__file__).parent.parent / ".cache" / "rollbook"
+from tests.render.families import CACHE
+from tests.render.harmony_files import gptoss as gptoss
+from tests.render.harmony_files import harmony as harmony
+from tests.render.harmony_files import harmony_encoding as harmony_encoding
 
 
 @pytest.fixture(scope="session")

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rollbook.rollout import group as group
     from rollbook.rollout import rollout as rollout
     from rollbook.run import RunConfig as RunConfig
+    from rollbook.run import check_template as check_template
     from rollbook.run import load_policy as load_policy
     from rollbook.run import load_renderer as load_renderer
     from rollbook.run import open_run as open_run
@@ -61,6 +62,7 @@ _NAMES = {
     "advantages": "rewards",
     "audit": "audit",
     "check_env": "envs",
+    "check_template": "run",
     "export": "export",
     "group": "rollout",
     "load_policy": "run",

@@ -10,6 +10,7 @@ RollbookError
 │       └── RunLocked     another process writes into the same run
 ├── RecordError           data breaks an invariant of the record; it was refused and nothing was changed
 ├── RolloutFailure        (in ``rollbook.trace.ending``) a fault that ends a rollout, with its typed reason
+├── NotConforming         (in ``rollbook.render.conformance``) a renderer does not do what every renderer must
 └── ForeignError, ToolRefused, NotConvertible (in ``rollbook.envs``): what a user's own code did; stays in the rollout
 
 A ``UsageError`` reaches the terminal as one message without a traceback (exit code 2). Anything that is not a

@@ -1,14 +1,12 @@
-import json
 import time
-from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer
 
 from rollbook.errors import ModelError
-from rollbook.models import CATALOGUE, load_folder, load_gguf, load_model
+from rollbook.models import CATALOGUE, load_gguf, load_model
 
-from .gguf_samples import write
+from .gguf_samples import TOKENS, write
 
 
 def test_the_real_model(smollm2):
@@ -38,6 +36,22 @@ def test_a_file_by_path_that_says_little(tmp_path):
     assert files.name == str(path)
 
 
+@pytest.mark.parametrize(
+    ("ends", "stops"),
+    [
+        (["<|end|>", "<|return|>", "<|call|>"], {3, 4}),
+        (["<|end|>", "<|flush|>", "<|calls|>"], {3, 4}),
+        (["<|end|>", "<|return|>", "<|eom_id|>"], {2, 3, 4}),
+    ],
+)
+def test_the_end_of_a_message_within_a_turn_is_no_stop(tmp_path, ends, stops):
+    tokens = [*TOKENS[:2], *ends, *TOKENS[5:]]
+    files = load_gguf(
+        write(tmp_path / "m.gguf", tokens=tokens, types=[2, *[3] * 4, *[1] * 6], eos=3), tmp_path / "cache"
+    )
+    assert files.stop_ids == stops
+
+
 def test_an_id_outside_the_vocabulary_is_not_taken(tmp_path):
     files = load_gguf(write(tmp_path / "m.gguf", eos=99), tmp_path / "cache")
     assert files.eos_id is None
@@ -46,60 +60,3 @@ def test_an_id_outside_the_vocabulary_is_not_taken(tmp_path):
 def test_a_missing_path_is_a_model_error(tmp_path):
     with pytest.raises(ModelError, match="no model file"):
         load_model(str(tmp_path / "none.gguf"), tmp_path / "cache")
-
-
-def folder(path: Path, **files: object) -> Path:
-    tokenizer = {
-        "model": {"type": "BPE", "vocab": {"a": 0, "</s>": 1}, "merges": []},
-        "added_tokens": [{"id": 2, "content": "<end>", "special": True}],
-    }
-    (path / "tokenizer.json").write_text(json.dumps(tokenizer))
-    for name, value in files.items():
-        (path / f"{name}.json").write_text(json.dumps(value))
-    return path
-
-
-def test_a_tokenizer_folder(tmp_path):
-    config = {"chat_template": "T", "eos_token": {"content": "<end>"}, "bos_token": "</s>", "pad_token": None}
-    files = load_folder(
-        folder(
-            tmp_path,
-            tokenizer_config=config,
-            generation_config={"eos_token_id": [1, 2]},
-            config={"max_position_embeddings": 99},
-        )
-    )
-    assert files.weights is None
-    assert (files.template, files.eos_id, files.context_length) == ("T", 2, 99)
-    assert files.stop_ids == {1, 2}
-    assert files.special_tokens == {"eos_token": "<end>", "bos_token": "</s>"}
-
-
-def test_a_template_file_wins_over_the_configuration(tmp_path):
-    path = folder(tmp_path, tokenizer_config={"chat_template": "old"})
-    (path / "chat_template.jinja").write_text("new")
-    assert load_folder(path).template == "new"
-
-
-def test_a_bare_tokenizer_says_nothing_and_nothing_is_guessed(tmp_path):
-    files = load_folder(folder(tmp_path))
-    assert (files.template, files.eos_id, files.stop_ids, files.context_length) == (None, None, frozenset(), None)
-
-
-def test_several_templates_are_refused(tmp_path):
-    config = {"chat_template": [{"name": "default", "template": "x"}]}
-    with pytest.raises(ModelError, match=r"chat_template\.jinja"):
-        load_folder(folder(tmp_path, tokenizer_config=config))
-
-
-@pytest.mark.parametrize("name", ["tokenizer", "tokenizer_config", "generation_config", "config"])
-def test_a_damaged_file_is_named(tmp_path, name):
-    path = folder(tmp_path)
-    (path / f"{name}.json").write_text("{")
-    with pytest.raises(ModelError, match=f"{name}.json"):
-        load_folder(path)
-
-
-def test_a_folder_without_tokenizer(tmp_path):
-    with pytest.raises(ModelError, match=r"cannot read tokenizer\.json"):
-        load_folder(tmp_path)

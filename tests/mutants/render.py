@@ -19,7 +19,81 @@ STOPS = "chat.py::test_every_stop_id_is_an_added_token"
 PARSED = "chat.py::test_parse_takes_the_end_token_off"
 MERGED = "encode.py::test_a_tokenizer_that_merges_text_into_a_control_token_is_refused"
 
+HARMLESS = "kinds.py::test_harmless_text_has_the_librarys_ids"
+LACKS = "kinds.py::test_what_the_vocabulary_lacks_is_escaped"
+
 MUTANTS = [
+    mutant("each segment counts as the first", "encode", "behind=behind or start > 0", "behind=behind", HARMLESS),
+    mutant(
+        "no segment of an extension is behind a token",
+        "encode",
+        "else self._bare).encode(",
+        "else self._bare) and self._bare.encode(",
+        HARMLESS,
+    ),
+    mutant(
+        "an unknown token is given in silence",
+        "encode",
+        "if self._unknown in ids:",
+        "if False:",
+        "kinds.py::test_scaffold_that_cannot_be_spelled_is_refused",
+    ),
+    mutant(
+        "what the vocabulary lacks is not escaped",
+        "encode",
+        "return Escapes.for_unspelled(self.vocabulary.characters(), self._keeps)",
+        "return Escapes()",
+        LACKS,
+    ),
+    mutant(
+        "the names of bytes are read as bytes",
+        "encode",
+        "return Escapes.for_byte_names() if",
+        "return Escapes() if",
+        "kinds.py::test_content_never_makes_control_tokens",
+    ),
+    mutant(
+        "segments are not compared with the library",
+        "encode",
+        "if not np.array_equal(ours, theirs):",
+        "if False:",
+        "kinds.py::test_control_tokens_that_are_looked_for_in_normalized_text_are_refused",
+    ),
+    mutant(
+        "a dummy blank is not seen",
+        "encode",
+        "return blanks == 1",
+        "return False",
+        "kinds.py::test_where_dummy_blanks_stand",
+    ),
+    mutant(
+        "Unigram finds the words of control tokens",
+        "bare",
+        "_hidden(word) if word in names else word",
+        "word",
+        "kinds.py::test_content_never_makes_control_tokens",
+    ),
+    mutant(
+        "bytes of one character lie in one token each",
+        "offsets",
+        'side="right")]',
+        'side="left")]',
+        "kinds.py::test_a_composed_character_belongs_to_content_that_is_part_of_it",
+    ),
+    mutant(
+        "a dummy blank moves all characters",
+        "offsets",
+        "np.cumsum(heads) - 1 - blank",
+        "np.cumsum(heads) - 1",
+        "offsets.py::test_bytes_of_unknown_characters",
+    ),
+    mutant(
+        "a blank keeps its sign",
+        "vocabulary",
+        'spelled.replace(self._sign or " ", " ")',
+        "spelled",
+        "kinds.py::test_content_never_makes_control_tokens",
+    ),
     mutant(
         "content makes control tokens",
         "encode",
@@ -30,16 +104,22 @@ MUTANTS = [
     mutant(
         "plain text may give a control token",
         "encode",
-        "if not self.control.isdisjoint(encoding.ids):",
+        "if not self.control.isdisjoint(ids):",
         "if False:",
         MERGED,
     ),
-    mutant("such a tokenizer is seen too late", "encode", "if not text.isspace():", "if False:", MERGED),
+    mutant(
+        "such a tokenizer is seen too late",
+        "encode",
+        "self._encode_bare(self.escapes.apply(Tracked(text)), behind=False)",
+        "pass",
+        MERGED,
+    ),
     mutant(
         "control tokens stay in the plain vocabulary",
-        "encode",
-        "if word not in names or word in needed}",
-        "}",
+        "bare",
+        "_hidden(word) if word in hidden else word: at",
+        "word: at",
         "encode.py::test_control_tokens_inside_the_vocabulary_cannot_be_reached",
     ),
     mutant(

@@ -15,6 +15,8 @@ from rollbook.render.encode import Encoder
 from rollbook.render.template import ChatTemplate
 from rollbook.trace.tools import ToolSpec
 
+CACHE = Path(__file__).parent.parent.parent / ".cache" / "rollbook"
+"""Where the real model lies."""
 TEMPLATES = Path(__file__).parent / "templates"
 CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 MARKERS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"]
@@ -26,9 +28,14 @@ SENTENCES = [
 ]
 
 
-@cache
 def tokenizer_json(*, marked: bool) -> bytes:
     """A byte-level BPE tokenizer; `marked`: tool-call and reasoning markers are added tokens, not flagged special."""
+    return small_tokenizer((*CONTROL, *(MARKERS if marked else [])))
+
+
+@cache
+def small_tokenizer(added: tuple[str, ...]) -> bytes:
+    """A byte-level BPE tokenizer, trained here, with `added` as added tokens."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -37,10 +44,10 @@ def tokenizer_json(*, marked: bool) -> bytes:
     tokenizer.train_from_iterator(SENTENCES, trainer)
     parts = json.loads(tokenizer.to_str())
     size = len(parts["model"]["vocab"])
-    names = [*CONTROL, *(MARKERS if marked else [])]
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     parts["added_tokens"] = [
-        {"id": size + place, "content": name, "special": name in CONTROL, **flags} for place, name in enumerate(names)
+        {"id": size + place, "content": name, "special": name not in MARKERS, **flags}
+        for place, name in enumerate(added)
     ]
     return json.dumps(parts).encode()
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollbook.errors import ConfigError
-from rollbook.render.calls import MAX_ERROR, CallReader, read_json
+from rollbook.render.calls import MAX_ERROR, Attempt, CallReader, json_call, read_json, text_of
 from rollbook.trace.message import ParseStatus, ToolCall
 from rollbook.trace.tools import ToolSpec
 from tests.render.families import ADD
@@ -25,7 +25,7 @@ FREE = ToolSpec(name="free", description="", parameters={"type": "object"})
 
 def read(body: str | bytes, *tools: ToolSpec) -> ToolCall:
     data = body if isinstance(body, bytes) else body.encode("utf-8", "surrogatepass")
-    return READER.read(data, tools or (ADD, FREE), "t0")
+    return READER.read(lambda: json_call(text_of(data)), data, tools or (ADD, FREE), "t0")
 
 
 GOOD = '{"name": "add", "arguments": {"a": 1, "b": 2}}'
@@ -246,9 +246,9 @@ def test_compiled_schemas_are_kept_by_spec_and_bounded() -> None:
     reader = CallReader()
     for number in range(1100):
         tool = with_schema(properties={"x": {"const": number}})
-        body = f'{{"name": "tool", "arguments": {{"x": {number}}}}}'.encode()
-        assert reader.read(body, [tool], "t").status is ParseStatus.OK
-        assert reader.read(body, [tool], "t").status is ParseStatus.OK
+        attempt = Attempt(name="tool", arguments={"x": number})
+        assert reader.read(lambda made=attempt: made, b"", [tool], "t").status is ParseStatus.OK
+        assert reader.read(lambda made=attempt: made, b"", [tool], "t").status is ParseStatus.OK
 
 
 def test_error_texts_are_short() -> None:

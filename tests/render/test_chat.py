@@ -289,11 +289,15 @@ def test_the_generation_prompt_tells_whether_reasoning_is_open() -> None:
 
 
 def test_a_tokenizer_that_reads_pieces_otherwise_is_refused() -> None:
+    """The library finds the line end first, so that the control token behind it cannot swallow it."""
     parts = json.loads(tokenizer_json(marked=True))
-    parts["pre_tokenizer"] = {"type": "Metaspace", "replacement": "a", "prepend_scheme": "first", "split": False}
-    config = RendererConfig(name="m", stop_ids=frozenset({family("qwen3-marked").stop}))
+    size = len(parts["model"]["vocab"])
+    line_end = {**parts["added_tokens"][0], "id": size, "content": "\n"}
+    moved = [{**entry, "id": entry["id"] + 1, "lstrip": True} for entry in parts["added_tokens"]]
+    changed = json.dumps({**parts, "added_tokens": [line_end, *moved]}).encode()
+    config = RendererConfig(name="m", stop_ids=frozenset({family("qwen3-marked").stop + 1}))
     with pytest.raises(ModelError, match="reads text between control tokens differently when it stands alone"):
-        ChatRenderer.build(json.dumps(parts).encode(), template("qwen3"), config)
+        ChatRenderer.build(changed, template("qwen3"), config)
 
 
 def test_characters_of_tokens() -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from rollbook.errors import ConfigError
-from rollbook.render.hermes import HermesParser
+from rollbook.render.formats import CallFormat, ReplyReader
 from rollbook.render.toolprompt import HERMES_EXAMPLES, ToolPrompt
 from rollbook.trace.message import Message, ParseStatus, Role, ToolCall
 from rollbook.trace.tools import ToolSpec
@@ -52,7 +52,7 @@ def test_examples_are_played_for_offered_tools_only() -> None:
 
 def test_examples_are_calls_that_our_parser_takes() -> None:
     made = encoder(marked=False)
-    parser = HermesParser(made.vocabulary, made.added)
+    parser = ReplyReader(CallFormat.HERMES, made.vocabulary, made.added)
     for example in HERMES_EXAMPLES.examples:
         text = HERMES_EXAMPLES.call_text(example.messages("c")[1].tool_calls[0])
         said = parser.parse(

@@ -25,6 +25,7 @@ COMMANDS = {
     "audit": "rollbook.cli.audit",
     "export": "rollbook.cli.export",
     "envs": "rollbook.cli.envs",
+    "check": "rollbook.cli.check",
 }
 """Each command's module, loaded when the command is used: it has a `command`."""
 

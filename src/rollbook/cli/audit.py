@@ -10,13 +10,12 @@ from typing import Any, cast
 import click
 import msgspec
 
-from rollbook.audit import DEFAULT_GATE, Gate, Report, Status, audit
+from rollbook.audit import DEFAULT_GATE, Gate, Reencoder, Report, Status, audit
 from rollbook.cli.audit_view import show_audit
 from rollbook.cli.progress import FetchBar
 from rollbook.cli.screen import console, print_json, visible
 from rollbook.cli.unfinished import tell_unfinished
 from rollbook.errors import ConfigError, UsageError
-from rollbook.render import ChatRenderer
 from rollbook.run import load_renderer, open_run
 from rollbook.store import RunReader
 from rollbook.trace import PolicyRecord
@@ -80,7 +79,7 @@ def read_gate(path: Path) -> Gate:
     return Gate.from_mapping(cast("dict[str, Any]", plain))
 
 
-def _find_renderer(source: RunReader, cache: Path | None) -> tuple[ChatRenderer | None, str | None]:
+def _find_renderer(source: RunReader, cache: Path | None) -> tuple[Reencoder | None, str | None]:
     """The renderer of the policy that the run names, if its tokenizer is the one that was used; else why not."""
     record = _first_policy(source)
     if record is None:

@@ -2,7 +2,7 @@
 special ids, hashes.
 
 It comes out of a GGUF file or out of a tokenizer folder in the form of ``transformers``, and looks the same from
-both. What a file does not say is None or empty; nothing is guessed.
+both (`rollbook.models.folder` reads those). What a file does not say is None or empty; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import msgspec
 
-from rollbook.errors import ModelError
 from rollbook.models.checksum import file_sha256
 from rollbook.models.fetch import ProgressCallback, fetch
 from rollbook.models.gguf_file import GgufValue, read_gguf
 from rollbook.models.gguf_tokenizer import tokenizer_json
 from rollbook.models.names import KnownModel, parse_model_name
 
-__all__ = ["ModelFiles", "load_folder", "load_gguf", "load_model"]
+__all__ = ["ModelFiles", "load_gguf", "load_model"]
 
 
 class ModelFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,8 +40,12 @@ class ModelFiles(msgspec.Struct, frozen=True, kw_only=True):
     """The chat template (Jinja); None where the model has none."""
     template_hash: str
     """sha256 of the template in hex; empty where there is none."""
+    templates: dict[str, str] = {}
+    """Every chat template by name; `template` is the one called ``default``."""
     special_tokens: dict[str, str]
     """The names that templates use (``bos_token``, ``eos_token`` ...) and their texts."""
+    adds_bos: bool | None = None
+    """Whether the files tell other programs to put the begin token before every text; None where they do not say."""
     eos_id: int | None
     """The end token that the model names first."""
     stop_ids: frozenset[int]
@@ -67,6 +70,9 @@ _END_TEXTS = frozenset(
     }
 )  # fmt: skip
 
+# Formats in which "<|end|>" ends a message within a turn (gpt-oss, Solar), as llama.cpp knows them.
+_TURN_ENDS = ({"<|return|>", "<|call|>"}, {"<|calls|>", "<|flush|>"})
+
 
 def load_model(name: str, cache: Path, progress: ProgressCallback | None = None) -> ModelFiles:
     """The model called `name` (without ``local:``), fetched into `cache` if need be. Raises `ModelError`."""
@@ -90,7 +96,9 @@ def load_gguf(path: Path, cache: Path, *, name: str | None = None) -> ModelFiles
         tokenizer_hash=hashlib.sha256(data).hexdigest(),
         template=template,
         template_hash=_text_hash(template),
+        templates=_templates(metadata),
         special_tokens=_special_tokens(metadata),
+        adds_bos=adds if isinstance(adds := metadata.get("tokenizer.ggml.add_bos_token"), bool) else None,
         eos_id=_token_id(metadata, "eos"),
         stop_ids=frozenset(ends | _ends_by_text(metadata)),
         context_length=length if isinstance(length, int) else None,
@@ -98,38 +106,15 @@ def load_gguf(path: Path, cache: Path, *, name: str | None = None) -> ModelFiles
     )
 
 
-def load_folder(folder: Path) -> ModelFiles:
-    """Read a tokenizer folder: ``tokenizer.json`` and what configuration lies beside it. Raises `ModelError`."""
-    path = folder / "tokenizer.json"
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ModelError(f"{folder} is no tokenizer folder: cannot read tokenizer.json ({error.strerror})") from error
-    config = _read(folder / "tokenizer_config.json", dict[str, Any])
-    ids = _folder_ids(path, data)
-    texts = {role: text for role in _ROLES.values() if (text := _token_text(config.get(role))) is not None}
-    eos_id = ids.get(texts.get("eos_token", ""))
-    ends = _read(folder / "generation_config.json", _GenerationConfig).ends
-    template = _folder_template(folder, config)
-    length = _read(folder / "config.json", dict[str, Any]).get("max_position_embeddings")
-    return ModelFiles(
-        name=str(folder),
-        weights=None,
-        weights_hash=None,
-        tokenizer_json=data,
-        tokenizer_hash=hashlib.sha256(data).hexdigest(),
-        template=template,
-        template_hash=_text_hash(template),
-        special_tokens=texts,
-        eos_id=eos_id,
-        stop_ids=ends if eos_id is None else ends | {eos_id},
-        context_length=length if isinstance(length, int) else None,
-        licence=None,
-    )
-
-
 def _text_hash(text: str | None) -> str:
     return "" if text is None else hashlib.sha256(text.encode()).hexdigest()
+
+
+def _templates(metadata: Mapping[str, GgufValue]) -> dict[str, str]:
+    """The template without a name is the default one; others have their name behind a dot."""
+    head = "tokenizer.chat_template"
+    found = {key: value for key, value in metadata.items() if key == head or key.startswith(f"{head}.")}
+    return {key[len(head) + 1 :] or "default": text for key, text in found.items() if isinstance(text, str)}
 
 
 def _text(metadata: Mapping[str, GgufValue], key: str) -> str | None:
@@ -154,70 +139,7 @@ def _special_tokens(metadata: Mapping[str, GgufValue]) -> dict[str, str]:
 
 
 def _ends_by_text(metadata: Mapping[str, GgufValue]) -> set[int]:
-    return {number for number, token in enumerate(_tokens(metadata)) if token in _END_TEXTS}
-
-
-class _AddedToken(msgspec.Struct):
-    id: int
-    content: str
-
-
-class _Vocabulary(msgspec.Struct):
-    vocab: dict[str, int] | list[tuple[str, float]]
-
-
-class _GenerationConfig(msgspec.Struct):
-    eos_token_id: int | list[int] | None = None
-
-    @property
-    def ends(self) -> frozenset[int]:
-        found = self.eos_token_id
-        return frozenset([found] if isinstance(found, int) else found or ())
-
-
-_Config = TypeVar("_Config", dict[str, Any], _GenerationConfig)
-
-
-class _TokenizerFile(msgspec.Struct):
-    model: _Vocabulary
-    added_tokens: list[_AddedToken] = []
-
-
-def _folder_ids(path: Path, data: bytes) -> dict[str, int]:
-    try:
-        file = msgspec.json.decode(data, type=_TokenizerFile)
-    except msgspec.DecodeError as error:
-        raise ModelError(f"{path} is not a tokenizer file of the tokenizers library: {error}") from error
-    vocab = file.model.vocab
-    ids = dict(vocab) if isinstance(vocab, dict) else {text: number for number, (text, _) in enumerate(vocab)}
-    return ids | {token.content: token.id for token in file.added_tokens}
-
-
-def _read(path: Path, kind: type[_Config]) -> _Config:
-    """The object in `path`; an empty one where there is no such file."""
-    try:
-        data = path.read_bytes() if path.exists() else b"{}"
-        return msgspec.json.decode(data, type=kind)
-    except (OSError, msgspec.DecodeError) as error:
-        raise ModelError(f"cannot read {path}: {error}") from error
-
-
-def _token_text(value: Any) -> str | None:
-    """A special token is spelled as text, or as an object with its text in ``content``."""
-    if isinstance(value, dict):
-        return _token_text(cast("dict[str, Any]", value).get("content"))
-    return value if isinstance(value, str) else None
-
-
-def _folder_template(folder: Path, config: dict[str, Any]) -> str | None:
-    path = folder / "chat_template.jinja"
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        pass
-    except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"cannot read {path}: {error}") from error
-    template = config.get("chat_template")
-    if template is None or isinstance(template, str):
-        return template
-    raise ModelError(f"{folder} holds several named chat templates: put the wanted one into chat_template.jinja")
+    found = {token: number for number, token in enumerate(_tokens(metadata)) if token in _END_TEXTS}
+    if any(found.keys() >= pair for pair in _TURN_ENDS):
+        found.pop("<|end|>", None)
+    return set(found.values())

@@ -1,18 +1,20 @@
-"""One attempted tool call: its JSON body read strictly, checked against the tools that were offered.
+"""One attempted tool call: what its body said, checked against the tools that were offered.
 
-Order of checks, the first that fails gives the status: UTF-8 and exact JSON (no NaN or Infinity, no duplicate keys,
-nesting of at most `MAX_DEPTH`): `invalid_json`; an object: `not_an_object`; a name that is a string:
-`missing_name`; arguments that are there and an object: `not_an_object`; no key beside ``name`` and ``arguments``:
-`bad_arguments`; a tool of that name: `unknown_tool`; numbers of at most 64 bits and arguments that fit the tool's
-JSON schema: `bad_arguments`. Nothing is repaired.
+A family's reader makes an `Attempt` of a body or raises `Refused`; `CallReader` does the rest, alike for all
+families. Order of checks, the first that fails gives the status: the body is in the family's form (UTF-8; where it
+is JSON, exact JSON: no NaN or Infinity, no duplicate keys, nesting of at most `MAX_DEPTH`): `invalid_json`; an
+object: `not_an_object`; a name that is a string: `missing_name`; arguments that are there and an object:
+`not_an_object`; numbers of at most 64 bits and no key that the family does not have: `bad_arguments`; a tool of that
+name: `unknown_tool`; arguments that fit the tool's JSON schema: `bad_arguments`. Nothing is repaired.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from typing import Any, NoReturn, cast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeAlias, cast
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import (
@@ -28,7 +30,20 @@ from rollbook.render.vocabulary import show_bytes
 from rollbook.trace.message import ParseStatus, ToolCall
 from rollbook.trace.tools import ToolSpec
 
-__all__ = ["CallReader", "read_json"]
+__all__ = [
+    "MAX_DEPTH",
+    "Attempt",
+    "CallReader",
+    "Refused",
+    "Schema",
+    "call_of",
+    "holds_big",
+    "json_arguments",
+    "json_call",
+    "json_sequence",
+    "read_json",
+    "text_of",
+]
 
 MAX_DEPTH = 64
 """How deep objects and lists may nest in a call."""
@@ -37,6 +52,7 @@ MAX_ERROR = 240
 MAX_CACHED = 1024
 """Compiled schemas kept."""
 
+_SPACE = re.compile(r"[ \t\n\r]*")
 _BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{]|[\]}]', re.DOTALL)
 
 
@@ -44,12 +60,33 @@ class _NotJson(ValueError):
     """The body is not the JSON that we take."""
 
 
-class _Refused(Exception):
-    """The call does not run, and why."""
+class Refused(Exception):
+    """The call does not run, and why. Keeps what was read before the fault."""
 
-    def __init__(self, status: ParseStatus, why: str) -> None:
+    def __init__(self, status: ParseStatus, why: str, *, native_id: str | None = None, name: str | None = None) -> None:
         super().__init__(why)
         self.status = status
+        self.native_id = native_id
+        self.name = name
+
+
+Schema: TypeAlias = Draft202012Validator
+"""A tool's parameters, compiled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """What a body says, in its family's form; nothing is known yet of the tools."""
+
+    name: str
+    arguments: dict[str, Any]
+    """As the form gives them; in a form without types, every value is text."""
+    native_id: str | None = None
+    """The id that the policy wrote; None where it wrote none."""
+    convert: Callable[[dict[str, Any], Schema], dict[str, Any]] | None = None
+    """For a form without types: gives the values the types of the tool's schema. Raises `Refused`."""
+    further: str | None = None
+    """A key of the call that the form does not have; None: there is none."""
 
 
 class _BigNumber:
@@ -89,9 +126,13 @@ _DECODER = json.JSONDecoder(
 def read_json(text: str) -> Any:
     """`text` as exact JSON; raises `ValueError` with a reason that a policy can use. Numbers beyond 64 bits come as
     a marker."""
+    _bound_depth(text)
+    return _DECODER.decode(text)
+
+
+def _bound_depth(text: str) -> None:
     if text.count("{") + text.count("[") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
         raise _NotJson(f"it nests deeper than {MAX_DEPTH}")
-    return _DECODER.decode(text)
 
 
 def _depth(text: str) -> int:
@@ -103,37 +144,41 @@ def _depth(text: str) -> int:
 
 
 class CallReader:
-    """Reads bodies of calls; keeps compiled schemas."""
+    """Checks attempts against tools; keeps compiled schemas."""
 
     def __init__(self) -> None:
-        self._compiled: dict[int, tuple[ToolSpec, Draft202012Validator]] = {}
+        self._compiled: dict[int, tuple[ToolSpec, Schema]] = {}
 
-    def read(self, body: bytes, tools: Sequence[ToolSpec], call_id: str) -> ToolCall:
-        """The call that `body` attempts, with its status."""
+    def read(self, read: Callable[[], Attempt], raw: bytes, tools: Sequence[ToolSpec], call_id: str) -> ToolCall:
+        """The call that `read` makes of the body `raw`, with its status; `call_id` where the policy wrote no id."""
         name: str | None = None
         arguments: dict[str, Any] | None = None
+        native: str | None = None
         status, error = ParseStatus.OK, None
         try:
-            fields = _fields(body)
-            name = _name(fields)
-            arguments = _arguments(fields)
-            self._check(name, arguments, fields, tools)
-        except _Refused as refused:
+            attempt = read()
+            name, native = attempt.name, attempt.native_id
+            arguments = None if attempt.convert is not None else attempt.arguments
+            arguments = self._checked(attempt, tools)
+        except Refused as refused:
             status, error = refused.status, str(refused)[:MAX_ERROR]
-        raw = show_bytes(body)
-        return ToolCall(id=call_id, name=name, arguments=arguments, raw=raw, status=status, error=error)
+            native, name = native or refused.native_id, name or refused.name
+        shown = show_bytes(raw)
+        return ToolCall(id=native or call_id, name=name, arguments=arguments, raw=shown, status=status, error=error)
 
-    def _check(self, name: str, arguments: dict[str, Any], fields: dict[str, Any], tools: Sequence[ToolSpec]) -> None:
-        further = sorted(fields.keys() - {"name", "arguments"})
-        if further:
-            what = f'only "name" and "arguments" may be given, not {further[0][:60]!r}'
-            raise _Refused(ParseStatus.BAD_ARGUMENTS, what)
-        tool = next((tool for tool in tools if tool.name == name), None)
+    def _checked(self, attempt: Attempt, tools: Sequence[ToolSpec]) -> dict[str, Any]:
+        if attempt.further is not None:
+            raise Refused(ParseStatus.BAD_ARGUMENTS, attempt.further)
+        tool = next((tool for tool in tools if tool.name == attempt.name), None)
         if tool is None:
-            raise _Refused(ParseStatus.UNKNOWN_TOOL, _unknown(name, tools))
+            raise Refused(ParseStatus.UNKNOWN_TOOL, _unknown(attempt.name, tools))
+        arguments = attempt.arguments
+        if attempt.convert is not None:
+            arguments = attempt.convert(arguments, self._validator(tool))
         problem = self._problem(tool, arguments)
         if problem is not None:
-            raise _Refused(ParseStatus.BAD_ARGUMENTS, problem)
+            raise Refused(ParseStatus.BAD_ARGUMENTS, problem)
+        return arguments
 
     def _problem(self, tool: ToolSpec, arguments: Any) -> str | None:
         validator = self._validator(tool)
@@ -146,7 +191,7 @@ class CallReader:
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in found.absolute_path)
         return f"arguments{path}: {found.message}"
 
-    def _validator(self, tool: ToolSpec) -> Draft202012Validator:
+    def _validator(self, tool: ToolSpec) -> Schema:
         kept = self._compiled.get(id(tool))
         if kept is not None and kept[0] is tool:
             return kept[1]
@@ -161,29 +206,79 @@ class CallReader:
         return validator
 
 
-def _fields(body: bytes) -> dict[str, Any]:
+def text_of(body: bytes) -> str:
+    """The body as text, or a refusal."""
     try:
-        value = read_json(body.decode("utf-8"))
+        return body.decode("utf-8")
     except ValueError as problem:
-        raise _Refused(ParseStatus.INVALID_JSON, f"the tool call is not valid JSON: {problem}") from problem
+        raise Refused(ParseStatus.INVALID_JSON, f"the tool call is not UTF-8: {problem}") from problem
+
+
+def json_call(text: str, arguments_key: str = "arguments", *, id_key: str | None = None) -> Attempt:
+    """An object with ``name`` and `arguments_key`, and no key beside them but `id_key`."""
+    try:
+        value = read_json(text)
+    except ValueError as problem:
+        raise Refused(ParseStatus.INVALID_JSON, f"the tool call is not valid JSON: {problem}") from problem
+    return call_of(value, arguments_key, id_key=id_key)
+
+
+def call_of(value: Any, arguments_key: str, *, id_key: str | None = None) -> Attempt:
+    """The attempt that a JSON value is."""
     if not isinstance(value, dict):
-        raise _Refused(ParseStatus.NOT_AN_OBJECT, "the tool call is JSON but not an object")
-    return cast("dict[str, Any]", value)
-
-
-def _name(fields: dict[str, Any]) -> str:
+        raise Refused(ParseStatus.NOT_AN_OBJECT, "the tool call is JSON but not an object")
+    fields = cast("dict[str, Any]", value)
+    native: str | None = fields.get(id_key) if id_key is not None else None
     name = fields.get("name")
     if not isinstance(name, str):
-        raise _Refused(ParseStatus.MISSING_NAME, 'the tool call has no "name" that is a string')
-    return name
+        raise Refused(ParseStatus.MISSING_NAME, 'the tool call has no "name" that is a string')
+    further = sorted(fields.keys() - {"name", arguments_key, id_key})
+    what = f'only "name" and "{arguments_key}" may be given, not {further[0][:60]!r}' if further else None
+    arguments = _arguments(fields, arguments_key, name, native)
+    return Attempt(name=name, arguments=arguments, native_id=native, further=what)
 
 
-def _arguments(fields: dict[str, Any]) -> dict[str, Any]:
-    arguments = fields.get("arguments")
+def json_arguments(text: str, name: str, native_id: str | None = None) -> Attempt:
+    """An attempt whose name stands outside the JSON, which is the arguments alone."""
+    try:
+        fields = {"arguments": read_json(text)}
+    except ValueError as problem:
+        why = f"the arguments are not valid JSON: {problem}"
+        raise Refused(ParseStatus.INVALID_JSON, why, native_id=native_id, name=name) from problem
+    arguments = _arguments(fields, "arguments", name, native_id)
+    return Attempt(name=name, arguments=arguments, native_id=native_id)
+
+
+def json_sequence(text: str, separator: str) -> list[tuple[str, Any]]:
+    """Several JSON values with `separator` between them: each with its text. Raises `ValueError`."""
+    _bound_depth(text)
+    found: list[tuple[str, Any]] = []
+    at = 0
+    while True:
+        start = _skip_space(text, at)
+        value, end = _DECODER.raw_decode(text, start)
+        found.append((text[start:end], value))
+        at = _skip_space(text, end)
+        if at == len(text):
+            return found
+        if text[at] != separator:
+            raise _NotJson(f"something other than {separator!r} stands behind a value (character {at})")
+        at += 1
+
+
+def _skip_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return at if found is None else found.end()
+
+
+def _arguments(fields: dict[str, Any], key: str, name: str, native: str | None) -> dict[str, Any]:
+    arguments = fields.get(key)
     if not isinstance(arguments, dict):
-        raise _Refused(ParseStatus.NOT_AN_OBJECT, '"arguments" must be there and be a JSON object')
-    if _holds_big(fields):
-        raise _Refused(ParseStatus.BAD_ARGUMENTS, "a number is too large (more than 64 bits)")
+        why = f'"{key}" must be there and be a JSON object'
+        raise Refused(ParseStatus.NOT_AN_OBJECT, why, native_id=native, name=name)
+    if holds_big(fields):
+        why = "a number is too large (more than 64 bits)"
+        raise Refused(ParseStatus.BAD_ARGUMENTS, why, native_id=native, name=name)
     return cast("dict[str, Any]", arguments)
 
 
@@ -192,11 +287,12 @@ def _unknown(name: str, tools: Sequence[ToolSpec]) -> str:
     return f"there is no tool {name[:60]!r}; tools: {offered}"
 
 
-def _holds_big(value: Any) -> bool:
+def holds_big(value: Any) -> bool:
+    """True where a JSON value holds a number beyond 64 bits."""
     match value:
         case dict():
-            return any(map(_holds_big, cast("dict[str, Any]", value).values()))
+            return any(map(holds_big, cast("dict[str, Any]", value).values()))
         case list():
-            return any(map(_holds_big, cast("list[Any]", value)))
+            return any(map(holds_big, cast("list[Any]", value)))
         case _:
             return value is _BigNumber

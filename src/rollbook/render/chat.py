@@ -20,15 +20,16 @@ import numpy as np
 
 from rollbook.errors import ModelError
 from rollbook.render.conversation import Chat, TemplateMessage
-from rollbook.render.encode import Encoder, Piece
+from rollbook.render.encode import Encoder, Piece, shared_encoder
 from rollbook.render.findings import TemplateRefused, TemplateReport
 from rollbook.render.formats import CallFormat, ReplyReader, opens_reasoning
 from rollbook.render.increments import Increments, Text, Tools
-from rollbook.render.probe import Facts, probe, template_hash
-from rollbook.render.properties import call_format_of, findings_of
+from rollbook.render.judge import judge
+from rollbook.render.probe import Facts
+from rollbook.render.properties import call_format_of
 from rollbook.render.protocol import Parsed, RenderedMessage, RendererInfo, Rendering
+from rollbook.render.stream import TextStream
 from rollbook.render.template import ChatTemplate
-from rollbook.render.tokens_check import token_findings
 from rollbook.render.toolprompt import ToolPrompt
 from rollbook.render.vocabulary import TokenText, show_bytes
 from rollbook.trace.message import Message, Role
@@ -88,19 +89,15 @@ class ChatRenderer:
     def build(cls, tokenizer_json: bytes, template: str, config: RendererConfig) -> ChatRenderer:
         """Compile, probe and check. Raises `TemplateRefused` with the finding that forbids the pair, and `ModelError`
         for files that cannot be read."""
-        encoder = Encoder(tokenizer_json)
+        encoder = shared_encoder(tokenizer_json)
         stops = {token: text for text, token in encoder.added.items() if token in config.stop_ids}
         if not stops or len(stops) < len(config.stop_ids):
             missing = sorted(config.stop_ids - stops.keys())
             raise ModelError(f"the tokenizer has no added tokens for the stop ids {missing or 'none were given'}")
         compiled = ChatTemplate(template, config.special_tokens, config.variables, config.now)
-        seen = probe(compiled, sorted(stops.values()))
-        report = TemplateReport(
-            config.name, template_hash(template), (*findings_of(seen), *token_findings(seen, encoder))
-        )
-        forbidding = next((finding for finding in report.findings if finding.forbids), None)
-        if forbidding is not None:
-            raise TemplateRefused(forbidding)
+        seen, report = judge(compiled, sorted(stops.values()), config.name, encoder)
+        if seen is None or report.forbidding is not None:
+            raise TemplateRefused(report.forbidding or report.findings[0])
         prompt = None if seen.facts.renders_tools else config.tool_prompt
         info = RendererInfo(
             name=config.name,
@@ -170,7 +167,7 @@ class ChatRenderer:
             raise ModelError("a turn is followed by at least one message")
         passed = self._tools(tools) if self._facts.tools_each_time else None
         text = self._increments.after_turn(self._chat.entries(messages), passed)
-        pieces = self._encoder.encode(text.text, text.ends)
+        pieces = self._encoder.encode(text.text, text.ends, behind=True)
         notes: tuple[str, ...] = ()
         stop = self._ids[text.stop]
         if last_id != stop:
@@ -210,6 +207,10 @@ class ChatRenderer:
         """Text for people."""
         return show_bytes(self._encoder.vocabulary.join(token_ids.tolist()))
 
+    def stream(self) -> TextStream:
+        """Text for people while tokens are still coming."""
+        return TextStream(self._encoder.vocabulary)
+
     def show(self, token_ids: TokenIds) -> TokenText:
         """Text for people, with the characters of each token."""
         return self._encoder.vocabulary.show(token_ids)
@@ -217,7 +218,7 @@ class ChatRenderer:
     def reencode(self, token_ids: TokenIds) -> TokenIds:
         """What the tokenizer makes of the decoded text, control tokens parsed: where it differs, re-encoding would
         have drifted."""
-        return self._encoder.encode_parsed(self.decode(token_ids))
+        return self._encoder.reencode(token_ids)
 
     def _tools(self, tools: Sequence[ToolSpec]) -> Tools:
         return None if self._tool_prompt is not None or not tools else [tool.openai() for tool in tools]

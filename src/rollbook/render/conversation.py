@@ -17,7 +17,7 @@ from rollbook.render.tracked import CONTENT, Tracked, call_tag, message_tag, sca
 from rollbook.trace.message import Message, ParseStatus, Role, ToolCall
 from rollbook.trace.tools import ToolSpec
 
-__all__ = ["Chat", "TemplateMessage", "call_entry"]
+__all__ = ["Chat", "TemplateMessage", "call_entry", "message_text"]
 
 TemplateMessage = dict[str, Any]
 """One entry of a template's ``messages``."""
@@ -49,7 +49,7 @@ class Chat:
         return [self._entry(message, index) for index, message in enumerate(messages)]
 
     def _entry(self, message: Message, index: int) -> TemplateMessage:
-        role, text, tag = message.role, _text(message), message_tag(index)
+        role, text, tag = message.role, message_text(message), message_tag(index)
         calls = [_checked(call) for call in message.tool_calls]
         if role is Role.TOOL and self.tool_prompt is not None:
             role, text = self.tool_prompt.result_role, self.tool_prompt.result_text(text)
@@ -72,7 +72,7 @@ class Chat:
         return entry
 
 
-def _text(message: Message) -> str:
+def message_text(message: Message) -> str:
     """The message's content. A `Message` made in Python may hold anything; nothing of it is dropped."""
     content: object = message.content
     if isinstance(content, str):

@@ -11,28 +11,34 @@ tokenizer cannot spell are escaped first (`rollbook.render.escapes`).
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, cast
+from itertools import pairwise, takewhile
+from typing import Any
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 from rollbook.errors import ModelError, boundary
+from rollbook.render.bare import behind_first, blank_sign, is_white, unknown_token, without_control
 from rollbook.render.escapes import Escapes
-from rollbook.render.tracked import SCAFFOLD, Tracked, tags_of
-from rollbook.render.vocabulary import Vocabulary
+from rollbook.render.offsets import Offsets
+from rollbook.render.tracked import SCAFFOLD, Tracked, scaffold, tags_of
+from rollbook.render.vocabulary import Vocabulary, show_bytes
 from rollbook.trace.node import TokenIds
 from rollbook.trace.runs import RunKind, Runs, make_runs
 
-__all__ = ["Encoder", "Piece"]
+__all__ = ["Encoder", "Piece", "shared_encoder"]
 
 MAX_KEPT = 256
 """Characters of scaffold, and stretches of it, whose encodings are kept."""
+
+_SAMPLE = "a b  c\n\n\td \u00e9 \u6570 \U0001f642 1234 ABC don't <0x41> .;"
+_NOTHING = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "decoder"))
 
 _STRETCH = re.compile("s+|[^s]+")
 
@@ -57,8 +63,20 @@ class _Added:
     single_word: bool
 
 
+@functools.lru_cache(maxsize=4)
+def shared_encoder(tokenizer_json: bytes) -> Encoder:
+    """One encoder for one tokenizer, however many templates it is used with: building one takes about a second."""
+    return Encoder(tokenizer_json)
+
+
 class Encoder:
-    """Encodes tracked text with one tokenizer. Stateless but for caches."""
+    """Encodes tracked text with one tokenizer. Stateless but for caches.
+
+    A SentencePiece-style tokenizer may write a blank of its own before a stretch of text (the dummy blank). It is an
+    artefact of where the stretch begins, not of what it says: with the vocabulary of Mistral 7B, ``<|user|>`` encoded
+    alone begins with id 523 and behind a line end with id 28789. So text is encoded as a whole, ids of pieces are cut
+    out of it, and `blank_first` and `blank_behind` say where ids spell one blank more than the text has.
+    """
 
     def __init__(self, tokenizer_json: bytes) -> None:
         with boundary("the tokenizer cannot be read", ModelError):
@@ -66,28 +84,66 @@ class Encoder:
             listed: list[dict[str, Any]] = parts["added_tokens"]
             self.added = {entry["content"]: int(entry["id"]) for entry in listed}
             """Ids of all added tokens by their text."""
-            control = [entry for entry in listed if not entry["content"].isspace()]
-            whole = {**parts, "post_processor": None, "truncation": None, "padding": None}
+            sign = blank_sign(parts)
+            control = [entry for entry in listed if not is_white(entry["content"], sign)]
+            exact = {**parts["model"], "dropout": None} if "dropout" in parts["model"] else parts["model"]
+            whole = {**parts, "model": exact, "post_processor": None, "truncation": None, "padding": None}
             self._whole = Tokenizer.from_str(json.dumps(whole))
-            self._bare = Tokenizer.from_str(json.dumps(_without(whole, control)))
-        self.control = frozenset(int(entry["id"]) for entry in control)
-        """Ids that content never makes."""
-        self.vocabulary = Vocabulary(self._whole, parts, {token: text for text, token in self.added.items()})
-        self.escapes = Escapes.for_missing(self.vocabulary.missing())
-        """Replaces what the tokenizer cannot spell."""
-        self._rules = {
-            entry["content"]: _Added(int(entry["id"]), entry["lstrip"], entry["rstrip"], entry["single_word"])
-            for entry in control
-        }
-        ordered = sorted(self._rules, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, ordered)) if ordered else r"(?!)")
-        self._known: dict[str, Encoding] = {}
-        self._check_bare()
+            bare = without_control(whole, {entry["content"] for entry in control})
+            behind = behind_first(bare)
+            self._bare = Tokenizer.from_str(json.dumps(bare))
+            self._behind = self._bare if behind is None else Tokenizer.from_str(json.dumps(behind))
+            self._unknown = unknown_token(parts["model"])
+            self.adds_bos = _in_front(parts.get("post_processor"))
+            """Ids that the tokenizer's own post-processor puts in front of a text. `Encoder` never does; a template
+            that writes them too gets two of them where another program leaves the post-processor on."""
+            self.control = frozenset(int(entry["id"]) for entry in control)
+            """Ids that content never makes."""
+            spelling = {token: text for text, token in self.added.items() if token in self.control}
+            self.vocabulary = Vocabulary(self._whole, parts, spelling)
+            self._rules = {
+                entry["content"]: _Added(int(entry["id"]), entry["lstrip"], entry["rstrip"], entry["single_word"])
+                for entry in control
+            }
+            ordered = sorted(self._rules, key=len, reverse=True)
+            self._pattern = re.compile("|".join(map(re.escape, ordered)) if ordered else r"(?!)")
+            self._known: dict[tuple[str, bool], Encoding] = {}
+            self.escapes = self._find_escapes()
+            """Replaces what the tokenizer cannot spell."""
+            self._check_bare()
+            self.blank_first, self.blank_behind = (self._adds_blank(behind=behind) for behind in (False, True))
+            doubled = self._encode_bare(" a", behind=False).ids
+            self._doubles = (
+                self.vocabulary.join(doubled) == b"  a"
+            )  # a Metaspace adds none where the text begins with one
+            self._check_whole()
+
+    blank_first: bool
+    """True where the tokenizer puts a dummy blank before the first segment of a text (a Metaspace does so only where
+    the segment does not begin with a blank)."""
+    blank_behind: bool
+    """True where it also puts one before each segment behind a control token."""
 
     @property
     def vocab_size(self) -> int:
         """One more than the largest id."""
         return max(self._whole.get_vocab(with_added_tokens=True).values()) + 1
+
+    def _find_escapes(self) -> Escapes:
+        if self.vocabulary.byte_level:
+            return Escapes.for_missing(self.vocabulary.missing())
+        if self.vocabulary.missing():
+            return Escapes.for_unspelled(self.vocabulary.characters(), self._keeps)
+        return Escapes.for_byte_names() if not self._spells("<0x41>") else Escapes()
+
+    def _spells(self, text: str) -> bool:
+        ids = self._bare.encode(text, add_special_tokens=False).ids
+        return self._unknown not in ids and self.vocabulary.join(ids) in (text.encode(), b" " + text.encode())
+
+    def _keeps(self, char: str) -> bool:
+        """Whether something is left of a character, perhaps in another form (the Kelvin sign is a K to NFC)."""
+        ids = self._bare.encode(char, add_special_tokens=False).ids
+        return self._unknown not in ids and bool(self.vocabulary.join(ids).strip())
 
     def _check_bare(self) -> None:
         for text, token in self.added.items():
@@ -95,41 +151,93 @@ class Encoder:
                 raise ModelError(
                     f"the tokenizer's added token {text!r} has id {token}, which the library cannot give it"
                 )
-            if text.isspace() and self._bare.token_to_id(text) != token:
+            if token in self.control:
+                self._encode_bare(self.escapes.apply(Tracked(text)), behind=False)
+            elif self._bare.token_to_id(text) != token:
                 raise ModelError(f"the tokenizer's added token {text!r} cannot be kept apart from its control tokens")
-            if not text.isspace():
-                self._encode_bare(text)
 
-    def _encode_bare(self, text: str) -> Encoding:
-        encoding = self._bare.encode(text, add_special_tokens=False)
-        if not self.control.isdisjoint(encoding.ids):
-            made = next(token for token in encoding.ids if token in self.control)
+    def _adds_blank(self, *, behind: bool) -> bool:
+        """Whether a dummy blank stands before text; refuses a tokenizer whose tokens do not spell the text."""
+        text = self.escapes.apply(Tracked(_SAMPLE)).plain
+        found = self.vocabulary.join(self._encode_bare(text, behind=behind).ids)
+        blanks = len(found) - len(text.encode())
+        if blanks not in (0, 1) or found != b" " * blanks + text.encode():
+            raise ModelError(
+                f"the tokenizer's tokens do not spell the text that they stand for ({_SAMPLE!r} becomes {found!r}); "
+                "this kind is not supported"
+            )
+        return blanks == 1
+
+    def _check_whole(self) -> None:
+        """Segments must give what the library makes of the whole text, at each control token."""
+        text = "a" + "".join(f"{name} a{name}a" for name in self._rules)
+        ours, theirs = self.encode(scaffold(text), ())[0].token_ids, self.encode_parsed(text)
+        if not np.array_equal(ours, theirs):
+            at = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), 0)
+            raise ModelError(
+                "the tokenizer reads text between control tokens differently when it stands alone; this kind is not "
+                f"supported (near {self.vocabulary.join(theirs[at : at + 3].tolist())!r})"
+            )
+
+    def _encode_bare(self, text: str, *, behind: bool) -> Encoding:
+        encoding = (self._behind if behind else self._bare).encode(text, add_special_tokens=False)
+        ids = encoding.ids
+        if self._unknown in ids:
+            raise ModelError(f"the tokenizer cannot spell plain text such as {text[:60]!r}")
+        if not self.control.isdisjoint(ids):
+            made = next(token for token in ids if token in self.control)
             raise ModelError(f"the tokenizer makes control token {made} out of plain text such as {text[:60]!r}")
         return encoding
 
-    def _encode_piece(self, text: str, tags: str) -> Encoding:
+    def _encode_piece(self, text: str, tags: str, *, behind: bool) -> Encoding:
         """The template's own words come again and again, so their encodings are kept."""
         if len(text) > MAX_KEPT or tags.strip(SCAFFOLD):
-            return self._encode_bare(text)
-        known = self._known.get(text)
+            return self._encode_bare(text, behind=behind)
+        known = self._known.get((text, behind))
         if known is None:
             if len(self._known) >= MAX_KEPT:
                 self._known.clear()
-            known = self._known[text] = self._encode_bare(text)
+            known = self._known[text, behind] = self._encode_bare(text, behind=behind)
         return known
 
-    def encode_content(self, text: str) -> TokenIds:
-        """`text` as content: never a control token. int32, shape (tokens,)."""
-        return np.array(self._encode_bare(self.escapes.apply(Tracked(text))).ids, np.int32)
+    def encode_content(self, text: str, *, behind: bool = False) -> TokenIds:
+        """`text` as content: never a control token. `behind`: it stands behind a control token, not at the start.
+        int32, shape (tokens,). The ids spell `text`, after a dummy blank where `blank_first` or `blank_behind` is
+        true."""
+        encoding = self._encode_bare(self.escapes.apply(Tracked(text)), behind=behind)
+        return np.array(encoding.ids, np.int32)
 
     def encode_parsed(self, text: str) -> TokenIds:
         """`text` as the tokenizer itself reads it, control tokens parsed. For audits only."""
         return np.array(self._whole.encode(text, add_special_tokens=False).ids, np.int32)
 
-    def encode(self, text: Tracked, cuts: Sequence[int]) -> list[Piece]:
+    def reencode(self, token_ids: TokenIds) -> TokenIds:
+        """What the tokenizer makes of the text of `token_ids`, control tokens parsed, where they stand behind a
+        control token: dummy blanks are taken off before and come again. For audits only."""
+        if not self.control:
+            return self.encode_parsed(self.text_of(token_ids, behind=False))
+        head = next((name for name, rule in self._rules.items() if not rule.rstrip and not rule.single_word), "")
+        found = self.encode_parsed(head + self.text_of(token_ids, behind=True))
+        return found[1:] if head else found
+
+    def text_of(self, token_ids: TokenIds, *, behind: bool) -> str:
+        """Text for people without dummy blanks: those that the tokenizer would put back are left out. `behind`: the
+        ids stand behind a control token."""
+        ids: list[int] = token_ids.tolist()
+        breaks = [at for at, token in enumerate(ids) if token in self.control]
+        pieces: list[str] = []
+        for start, end in pairwise([-1, *breaks, len(ids)]):
+            text = show_bytes(self.vocabulary.join(ids[start + 1 : end]))
+            blank = self.blank_behind if behind or start >= 0 else self.blank_first
+            pieces.append(text.removeprefix(" ") if blank and self._doubles else text)
+            pieces.append(show_bytes(self.vocabulary.join(ids[end : end + 1])))
+        return "".join(pieces)
+
+    def encode(self, text: Tracked, cuts: Sequence[int], *, behind: bool = False) -> list[Piece]:
         """Encode `text` as a whole and cut the ids at the given positions, which rise; a token that straddles a cut
         goes to the later piece. Returns ``len(cuts) + 1`` pieces. `text` holds no lone surrogates
-        or other characters that `escapes` replaces.
+        or other characters that `escapes` replaces. `behind`: it stands behind a control token (a sampled turn's
+        end), not at the start of a conversation.
         """
         ids: list[int] = []
         marks: list[tuple[int, int]] = []  # (token, kind from there on)
@@ -141,11 +249,13 @@ class Encoder:
                 places.extend(len(ids) for _ in inside)
                 ids.append(token)
                 continue
-            encoding = self._encode_piece(str.__getitem__(text, slice(start, end)), tags_of(text)[start:end])
-            offsets = _Offsets(encoding, start)
-            places.extend(len(ids) + offsets.covering(cut) for cut in inside)
+            plain, tags = str.__getitem__(text, slice(start, end)), tags_of(text)[start:end]
+            encoding = self._encode_piece(plain, tags, behind=behind or start > 0)
+            found = encoding.ids
+            offsets = Offsets(encoding, [self.vocabulary[each] for each in found], plain, start)
+            places.extend(len(ids) + (offsets.covering(cut) if cut > start else 0) for cut in inside)
             marks.extend((len(ids) + at, kind) for at, kind in _kinds(text, start, end, offsets))
-            ids.extend(encoding.ids)
+            ids.extend(found)
         places.extend(len(ids) for _ in cuts[len(places) :])
         return _cut(np.array(ids, np.int32), marks, [0, *places, len(ids)])
 
@@ -171,39 +281,7 @@ class Encoder:
             yield done, len(text), None
 
 
-class _Offsets:
-    """Where the tokens of one encoded stretch lie, in positions of the whole text."""
-
-    __slots__ = ("_encoding", "_start", "count")
-
-    def __init__(self, encoding: Encoding, start: int) -> None:
-        self._encoding = encoding
-        self._start = start
-        self.count = len(encoding)
-
-    def covering(self, position: int) -> int:
-        """The first token that ends behind `position`."""
-        inside = position - self._start
-        if inside <= 0:
-            return 0
-        found = self._encoding.char_to_token(inside)
-        if found is not None:
-            return found
-        return next((at for at, (_, end) in enumerate(self._encoding.offsets) if end > inside), self.count)
-
-    def behind(self, position: int) -> int:
-        """The first token that starts at `position` or later."""
-        inside = position - self._start
-        token = self.covering(position)
-        while token < self.count:
-            span = self._encoding.token_to_chars(token)
-            if span is None or span[0] >= inside:
-                break
-            token += 1
-        return token
-
-
-def _kinds(text: Tracked, start: int, end: int, offsets: _Offsets) -> Iterator[tuple[int, int]]:
+def _kinds(text: Tracked, start: int, end: int, offsets: Offsets) -> Iterator[tuple[int, int]]:
     """(token of the stretch, kind from there on). Content wins over scaffold where a token covers both."""
     for stretch in _STRETCH.finditer(tags_of(text), start, end):
         if stretch[0][0] == SCAFFOLD:
@@ -237,18 +315,12 @@ def _touches_word(text: str, start: int, end: int) -> bool:
     return re.search(r"\w", around) is not None
 
 
-def _without(parts: dict[str, Any], control: list[dict[str, Any]]) -> dict[str, Any]:
-    """The tokenizer without its control tokens; they also leave the vocabulary, unless a merge needs them."""
-    names = {entry["content"] for entry in control}
-    kept = [entry for entry in parts["added_tokens"] if entry["content"] not in names]
-    model = parts["model"]
-    match model:
-        case {"type": "BPE"}:
-            vocab, merges = model["vocab"], cast("list[Any]", model["merges"])
-            pairs = (merge.split(" ", 1) if isinstance(merge, str) else merge for merge in merges)
-            needed = {part for first, second in pairs for part in (first, second, first + second)} & names
-            words = cast("dict[str, int]", vocab)
-            model = {**model, "vocab": {word: at for word, at in words.items() if word not in names or word in needed}}
-        case _:
-            pass
-    return {**parts, "added_tokens": kept, "model": model}
+def _in_front(processor: Any) -> tuple[int, ...]:
+    """What a post-processor puts before a text; a tokenizer of one word shows it."""
+    if processor is None:
+        return ()
+    model: dict[str, Any] = {"type": "BPE", "vocab": {"a": 0}, "merges": []}
+    parts: dict[str, Any] = {"version": "1.0", "added_tokens": [], "post_processor": processor, "model": model}
+    encoding = Tokenizer.from_str(json.dumps({**_NOTHING, **parts})).encode("a")
+    front = takewhile(lambda pair: pair[1] is None, zip(encoding.ids, encoding.sequence_ids, strict=True))
+    return tuple(token for token, _ in front)

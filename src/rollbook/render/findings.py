@@ -50,6 +50,8 @@ class Property(StrEnum):
     """Conversations that the template refuses."""
     CONTENT = "content"
     """Whether messages are written as they were given."""
+    TOKENS = "tokens"
+    """Whether text in pieces gives the tokens of the whole."""
     BOS = "bos"
     """How often a conversation begins with the begin-of-sequence token."""
     CONTROL = "control"
@@ -67,7 +69,7 @@ class Verdict(StrEnum):
     """Training on such tokens would be wrong."""
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"about": "property"}):
     """One property of one template."""
 
     about: Property
@@ -108,6 +110,11 @@ class TemplateReport:
     def sound(self) -> bool:
         """True where no finding makes training unsound."""
         return all(finding.verdict is not Verdict.UNSOUND for finding in self.findings)
+
+    @property
+    def forbidding(self) -> Finding | None:
+        """The first finding because of which no renderer is built; None: one is."""
+        return next((finding for finding in self.findings if finding.forbids), None)
 
     def get(self, asked: Property) -> Finding | None:
         """The finding for one property; None where it could not be looked at."""

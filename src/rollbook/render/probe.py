@@ -31,6 +31,7 @@ from rollbook.render.specimens import (
     PLAIN,
     PLAIN_SHAPE,
     SHAPES,
+    SPOKEN_TRIALS,
     SYSTEM_TEXT,
     TOOL,
     TRIALS,
@@ -164,12 +165,11 @@ class _Trials:
         increments = Increments(self.template, self.stops, shape=shape)
         each_time = renders_tools and self._needs_tools(increments, tools)
         later = tools if each_time else None
-        walks = [_walk(increments, trial, None, None) for trial in self._trials(increments, None)]
+        walks = [_walk(increments, trial, None, None) for trial in self._trials(increments, None, renders_calls)]
         causes = {found.cause for walk in walks for found in (*walk.bridges, *walk.rewrites)}
         if renders_tools:
-            walks += [
-                _with_tools(_walk(increments, trial, tools, later), causes) for trial in self._trials(increments, tools)
-            ]
+            given = self._trials(increments, tools, renders_calls)
+            walks += [_with_tools(_walk(increments, trial, tools, later), causes) for trial in given]
         prompts = sorted({prompt for walk in walks for prompt in walk.prompts if prompt}, key=len, reverse=True)
         shape = replace(shape, prompts=tuple(prompts))
         facts = Facts(
@@ -191,8 +191,8 @@ class _Trials:
             tools_refused=tools_refused,
         )
 
-    def _trials(self, increments: Increments, tools: Tools) -> Iterator[Trial]:
-        for trial in TRIALS:
+    def _trials(self, increments: Increments, tools: Tools, renders_calls: bool) -> Iterator[Trial]:
+        for trial in (*TRIALS, *(() if renders_calls else SPOKEN_TRIALS)):
             if trial.special is None or self._takes(trial.entries, tools, increments.shape):
                 yield trial
 

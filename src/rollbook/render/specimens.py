@@ -111,6 +111,13 @@ TRIALS = (
     ),
 )
 
+_SPOKEN = [PLAIN[0], say("assistant", "Look up: book."), _result(0, "found it")]
+SPOKEN_TRIALS = (
+    Trial("results of spoken calls", [*_SPOKEN, say("assistant", "That is all."), PLAIN[2]], "calls"),
+    Trial("rounds of them", [*_SPOKEN, say("assistant", "Look up: roll."), _result(1, "lost it"), *_MORE], "rounds"),
+)
+"""For templates without a place for calls, which an explicit tool prompt has the model write as text."""
+
 SHAPES = (
     ("no system message", PLAIN),
     ("a system message", [_SYSTEM, *PLAIN]),

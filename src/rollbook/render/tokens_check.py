@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from rollbook.render.encode import Encoder
-from rollbook.render.findings import Finding, Property, TemplateRefused, Verdict
+from rollbook.render.findings import Finding, Property, Verdict
 from rollbook.render.probe import Probe
 from rollbook.render.specimens import say, tagged
 
@@ -14,34 +14,33 @@ __all__ = ["token_findings"]
 
 
 def token_findings(seen: Probe, encoder: Encoder) -> Iterator[Finding]:
-    """Findings about tokens. Raises `TemplateRefused` where the pair does not give the tokenizer's own tokens."""
-    _check_tokens(seen, encoder)
+    """Findings about tokens."""
+    yield _tokens(seen, encoder)
     yield _start(seen, encoder)
     yield _control(seen, encoder)
 
 
-def _check_tokens(seen: Probe, encoder: Encoder) -> None:
+def _tokens(seen: Probe, encoder: Encoder) -> Finding:
     """Piecewise encoding must give what the tokenizer makes of harmless text."""
     sample = seen.facts.sample
     ours = encoder.encode(sample, ())[0].token_ids.tolist()
     theirs = encoder.encode_parsed(sample.plain).tolist()
     if ours == theirs:
-        return
+        meaning = "Text that is encoded piece by piece gives the tokenizer's own tokens of the whole."
+        return Finding(about=Property.TOKENS, value="exact", meaning=meaning)
     at = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
     meaning = (
         "the tokenizer reads text between control tokens differently when it stands alone; this kind is not "
         f"supported (token {at}: {theirs[at : at + 3]} in the whole, {ours[at : at + 3]} alone)"
     )
-    raise TemplateRefused(
-        Finding(about=Property.CONTROL, value="tokens", verdict=Verdict.UNSOUND, meaning=meaning, forbids=True)
-    )
+    return Finding(about=Property.TOKENS, value="differ", verdict=Verdict.UNSOUND, meaning=meaning, forbids=True)
 
 
 def _start(seen: Probe, encoder: Encoder) -> Finding:
     text = seen.increments.template.special_tokens.get("bos_token")
     token = encoder.added.get(text or "")
-    ids = encoder.encode(seen.facts.sample, ())[0].token_ids.tolist()
-    count = len(list(takewhile(lambda each: each == token, ids)))
+    ids: list[int] = encoder.encode(seen.facts.sample, ())[0].token_ids.tolist()
+    count = sum(1 for _ in takewhile(lambda each: each == token, ids))
     if token is None or not count:
         return Finding(about=Property.BOS, value="none", meaning="A conversation begins with no start token.")
     if count > 1:

@@ -8,7 +8,7 @@ of the calls. Where an answer ends the rollout it is recorded first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from rollbook.envs import (
@@ -32,7 +32,8 @@ __all__ = ["answer_calls", "answer_reply"]
 async def answer_calls(state: RolloutState, reply: Message) -> Sequence[Message]:
     """Execute the reply's `ok` calls and answer every attempted one, in order."""
     asked = [call for call in reply.tool_calls if call.status is not ParseStatus.INSIDE_REASONING]
-    good = [call for call in asked if call.status is ParseStatus.OK][: state.budget.limits.max_parallel_calls]
+    places = [place for place, call in enumerate(asked) if call.status is ParseStatus.OK]
+    good = {place: asked[place] for place in places[: state.budget.limits.max_parallel_calls]}
     over = state.budget.spend_calls(len(good))
     if over is not None:
         state.stop(over)
@@ -40,7 +41,9 @@ async def answer_calls(state: RolloutState, reply: Message) -> Sequence[Message]
         outcomes = await state.within_deadline(_execute(state, good))
     for outcome in outcomes.values():
         state.reward(outcome.reward)
-    messages = [outcomes[call.id].message if call.id in outcomes else _not_run(call, len(good)) for call in asked]
+    messages = [
+        outcomes[place].message if place in outcomes else _not_run(call, len(good)) for place, call in enumerate(asked)
+    ]
     ending = next((outcome.ending for outcome in outcomes.values() if outcome.ending is not None), None)
     if ending is not None:
         observe(state, messages)
@@ -77,29 +80,29 @@ async def _step(state: RolloutState, reply: Message) -> StepResult | None:
             raise ForeignError(f"returned a {type(other).__name__}; return a StepResult or None")
 
 
-async def _execute(state: RolloutState, calls: Sequence[ToolCall]) -> dict[str, ToolOutcome]:
-    """Run calls side by side; the outcomes by call id, in the order of the calls. A failure that ends the rollout
-    cancels the others."""
+async def _execute(state: RolloutState, calls: Mapping[int, ToolCall]) -> dict[int, ToolOutcome]:
+    """Run calls side by side; the outcomes by place (a model that writes ids itself may write one twice), in the
+    order of the calls. A failure that ends the rollout cancels the others."""
     began = state.watch.elapsed
     failures: list[RolloutFailure] = []
-    outcomes: dict[str, ToolOutcome] = {}
+    outcomes: dict[int, ToolOutcome] = {}
     running: list[asyncio.Task[None]] = []
 
-    async def run(call: ToolCall) -> None:
+    async def run(place: int, call: ToolCall) -> None:
         try:
-            outcomes[call.id] = await state.tools.invoke(call)
+            outcomes[place] = await state.tools.invoke(call)
         except RolloutFailure as failure:
             failures.append(failure)
             for task in running:
                 task.cancel()
 
     async with asyncio.TaskGroup() as group:
-        running += [group.create_task(run(call)) for call in calls]
+        running += [group.create_task(run(place, call)) for place, call in calls.items()]
     if failures:
         raise failures[0]
     busy = sum(outcome.seconds for outcome in outcomes.values())
     state.watch.overlapped += max(busy - (state.watch.elapsed - began), 0.0)
-    return {call.id: outcomes[call.id] for call in calls}
+    return {place: outcomes[place] for place in calls}
 
 
 def _not_run(call: ToolCall, limit: int) -> Message:

@@ -7,6 +7,7 @@ from rollbook.run.report import RunReport, report
 from rollbook.run.resume import check_folder
 from rollbook.run.runner import CONCURRENCY, Progress, RunOutcome, run
 from rollbook.run.standing import Standing, standing
+from rollbook.run.templates import check_template
 
 __all__ = [
     "CONCURRENCY",
@@ -16,6 +17,7 @@ __all__ = [
     "RunReport",
     "Standing",
     "check_folder",
+    "check_template",
     "differences",
     "load_policy",
     "load_renderer",

@@ -1,8 +1,9 @@
 """Policies by name: the engine and the renderer that fit each other, from one model.
 
 Engines are imported here and nowhere else, each when it is asked for, so a run needs only the extra of the engine that
-it uses. A template that has no place for tools gets the explicit tool prompt; any other keeps its own words. The ids
-of a script are of the tokenizer that lies beside it (``tokenizer.json``), or of the default model where none does.
+it uses. A template that has no place for tools gets the explicit tool prompt; any other keeps its own words. A
+tokenizer with the markers of gpt-oss gets the harmony renderer, whatever template lies beside it. The ids of a script
+are of the tokenizer that lies beside it (``tokenizer.json``), or of the default model where none does.
 """
 
 from __future__ import annotations
@@ -11,17 +12,23 @@ import importlib
 from pathlib import Path
 from typing import Protocol, cast
 
+from rollbook.audit import Reencoder
 from rollbook.errors import ModelError, UsageError
 from rollbook.models import ModelFiles, ProgressCallback, default_cache, load_folder, load_model
+from rollbook.models.harmony_ranks import is_harmony
 from rollbook.policy import LocalName, Policy, PolicyName, ScriptedName, load_script, parse_policy_name
 from rollbook.policy.names import DEFAULT_MODEL, RUNS
-from rollbook.render import HERMES_EXAMPLES, ChatRenderer, RendererConfig
+from rollbook.render import HERMES_EXAMPLES, ChatRenderer, Renderer, RendererConfig
 from rollbook.rollout import LoadedPolicy
 
-__all__ = ["load_policy", "load_renderer", "renderer_for"]
+__all__ = ["LocalRenderer", "load_policy", "load_renderer", "renderer_for"]
 
 _EXTRA = ("aiohttp", "xllamacpp")
 """Packages of the extra ``local``."""
+
+
+class LocalRenderer(Renderer, Reencoder, Protocol):
+    """A renderer over a tokenizer of ours: it also gives the ids of a text round trip."""
 
 
 def load_policy(name: str, *, cache: Path | None = None, progress: ProgressCallback | None = None) -> LoadedPolicy:
@@ -34,16 +41,22 @@ def load_policy(name: str, *, cache: Path | None = None, progress: ProgressCallb
     # a script that cannot be read is found out before a model is fetched for it
     script = load_script(parsed.path) if isinstance(parsed, ScriptedName) else None
     files = _files(parsed, cache or default_cache(), progress)
-    return LoadedPolicy(_embedded(parsed, files) if script is None else script, renderer_for(files))
+    return LoadedPolicy(_embedded(parsed, files) if script is None else script, renderer_for(files, cache))
 
 
-def load_renderer(name: str, *, cache: Path | None = None, progress: ProgressCallback | None = None) -> ChatRenderer:
+def load_renderer(name: str, *, cache: Path | None = None, progress: ProgressCallback | None = None) -> LocalRenderer:
     """The renderer of a policy (name as in `load_policy`), without its engine."""
-    return renderer_for(_files(parse_policy_name(name), cache or default_cache(), progress))
+    return renderer_for(_files(parse_policy_name(name), cache or default_cache(), progress), cache)
 
 
-def renderer_for(files: ModelFiles) -> ChatRenderer:
-    """The renderer of a model's own tokenizer and template."""
+def renderer_for(files: ModelFiles, cache: Path | None = None) -> LocalRenderer:
+    """The renderer of a model's own tokenizer and template.
+
+    `cache`: where the harmony renderer keeps its vocabulary; None: the user's cache folder. Raises `UsageError` where
+    an extra is missing.
+    """
+    if is_harmony(files.tokenizer_json):
+        return _harmony(files, cache or default_cache())
     if files.template is None:
         raise ModelError(f"{files.name} has no chat template; give a model that has one")
     config = RendererConfig(
@@ -84,3 +97,22 @@ def _embedded(name: PolicyName, files: ModelFiles) -> Policy:
             "Rollbook's checkout"
         ) from error
     return cast("_Embedded", module).open_embedded(str(name), files)
+
+
+class _Harmony(Protocol):
+    """`rollbook.run.harmony`."""
+
+    def open_harmony(self, files: ModelFiles, cache: Path) -> LocalRenderer: ...
+
+
+def _harmony(files: ModelFiles, cache: Path) -> LocalRenderer:
+    try:
+        module = importlib.import_module("rollbook.run.harmony")
+    except ModuleNotFoundError as error:
+        if error.name != "openai_harmony":
+            raise
+        raise UsageError(
+            f"{files.name} is a gpt-oss model, which needs the package openai-harmony: run pip install '.[harmony]' in "
+            "Rollbook's checkout"
+        ) from error
+    return cast("_Harmony", module).open_harmony(files, cache)

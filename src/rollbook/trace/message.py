@@ -51,7 +51,7 @@ class ParseStatus(StrEnum):
     OK = "ok"
     """Well-formed, known tool, arguments fit its schema."""
     INVALID_JSON = "invalid_json"
-    """The body is not JSON."""
+    """The body is not JSON, or, in a family that does not write JSON, not in the family's form."""
     NOT_AN_OBJECT = "not_an_object"
     """The body is JSON but not an object, or its arguments are not."""
     UNCLOSED = "unclosed"

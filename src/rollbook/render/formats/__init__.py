@@ -1,21 +1,7 @@
-"""STUB."""
+"""Strict parsing of replies, family by family (the rules stand in `rollbook.render.formats.reply`)."""
 
-from __future__ import annotations
+from rollbook.render.formats.families import CallFormat, call_id, opens_reasoning
+from rollbook.render.formats.readback import reads_back
+from rollbook.render.formats.reply import ReplyReader
 
-from enum import StrEnum
-
-from rollbook.render.hermes import HermesParser
-from rollbook.render.hermes import last_opens_reasoning as opens_reasoning
-
-
-class CallFormat(StrEnum):
-    HERMES = "hermes"
-
-
-class ReplyReader(HermesParser):
-    def __init__(self, form, vocabulary, added):
-        super().__init__(vocabulary, added)
-
-
-def reads_back(form, text, calls, tools):
-    return "<tool_call>" in text
+__all__ = ["CallFormat", "ReplyReader", "call_id", "opens_reasoning", "reads_back"]

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollbook.render.encode import Encoder
-from rollbook.render.hermes import HermesParser, last_opens_reasoning
+from rollbook.render.formats import CallFormat, ReplyReader, opens_reasoning
 from rollbook.render.tracked import scaffold
 from rollbook.trace.message import Message, ParseStatus
 from tests.render.families import ADD, MARKERS, encoder
 
 OK = '{"name": "add", "arguments": {"a": 1, "b": 2}}'
 ENCODERS = {"marked": encoder(marked=True), "text": encoder(marked=False)}
-PARSERS = {kind: HermesParser(made.vocabulary, made.added) for kind, made in ENCODERS.items()}
+PARSERS = {kind: ReplyReader(CallFormat.HERMES, made.vocabulary, made.added) for kind, made in ENCODERS.items()}
 both = pytest.mark.parametrize("kind", ENCODERS)
 
 
@@ -209,4 +209,4 @@ def test_many_calls_cost_what_they_are_long(kind: str) -> None:
 
 def test_the_last_marker_tells_whether_reasoning_is_open() -> None:
     opens = {"": False, "<think>\n": True, "<think>\n\n</think>\n": False, "</think><think>": True, "</think>": False}
-    assert {text: last_opens_reasoning(text) for text in opens} == opens
+    assert {text: opens_reasoning(text) for text in opens} == opens

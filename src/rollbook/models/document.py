@@ -1,0 +1,80 @@
+"""A ``tokenizer.json`` (the ``tokenizers`` library) made of its parts.
+
+Nothing is added that the model's own files do not say: no post-processor, no truncation, no padding. Control tokens
+stand in the vocabulary too, so that the library leaves them the ids that they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+__all__ = ["added_token", "byte_level", "replace_blanks", "sequence", "spelled", "split", "write"]
+
+_Part = dict[str, Any]
+_SHOWN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_HIDDEN = [byte for byte in range(256) if byte not in _SHOWN]
+_BYTES = {byte: chr(byte) for byte in _SHOWN} | {byte: chr(256 + place) for place, byte in enumerate(_HIDDEN)}
+
+
+def spelled(token: bytes) -> str:
+    """A token as a byte-level vocabulary spells it (GPT-2's table)."""
+    return token.decode("latin-1").translate(_BYTES)
+
+
+def byte_level(*, use_regex: bool) -> _Part:
+    """The byte-level pre-tokenizer or decoder."""
+    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
+
+
+def split(pattern: str) -> _Part:
+    """A pre-tokenizer that cuts text into what `pattern` finds."""
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+
+
+def sequence(*parts: _Part) -> _Part:
+    """Pre-tokenizers one after another."""
+    return {"type": "Sequence", "pretokenizers": list(parts)}
+
+
+def replace_blanks(sign: str, *, prefix: bool) -> _Part:
+    """The normalizer that writes `sign` for each blank and, with `prefix`, one before the text."""
+    replace: _Part = {"type": "Replace", "pattern": {"String": " "}, "content": sign}
+    return {"type": "Sequence", "normalizers": [*([{"type": "Prepend", "prepend": sign}] if prefix else []), replace]}
+
+
+def added_token(number: int, content: str, *, special: bool) -> _Part:
+    """A token that is found in the text as it stands, before anything is merged."""
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    return {"id": number, "content": content, **flags, "special": special}
+
+
+def write(
+    model: Mapping[str, Any],
+    added: Sequence[_Part],
+    *,
+    normalizer: _Part | None,
+    pre_tokenizer: _Part | None,
+    decoder: _Part,
+) -> bytes:
+    """The bytes of a ``tokenizer.json``; `model` gets the library's names for what it does not say."""
+    plain: _Part = {"dropout": None, "unk_token": None, "fuse_unk": False, "byte_fallback": False}
+    plain |= {"continuing_subword_prefix": None, "end_of_word_suffix": None}
+    whole = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": sorted(added, key=_number),
+        "normalizer": normalizer,
+        "pre_tokenizer": pre_tokenizer,
+        "post_processor": None,
+        "decoder": decoder,
+        "model": {**(plain if model["type"] == "BPE" else {}), **model},
+    }
+    return msgspec.json.encode(whole)
+
+
+def _number(entry: _Part) -> int:
+    return entry["id"]
