@@ -45,8 +45,8 @@ MUTANTS = [
     path("a new spelling of the keys is used", "else tools if changed else past.tools", "else tools", ORDER),
     path(
         "the order of tools does not count",
-        "canonical_bytes([tool.openai() for tool in one])",
-        "canonical_bytes([tool.openai() for tool in sorted(one, key=lambda each: each.name)])",
+        "canonical_bytes([tool.openai() for tool in other])",
+        "canonical_bytes([tool.openai() for tool in sorted(other, key=lambda each: each.name)])",
         ORDER,
     ),
     path(

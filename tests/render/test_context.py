@@ -161,8 +161,9 @@ def test_a_call_that_did_not_parse_keeps_its_ids_and_is_noted() -> None:
 
 def test_bytes_that_are_no_text_keep_their_ids() -> None:
     torn = QWEN.renderer.encode("é").tolist()[:1]
+    thought = QWEN.renderer.encode("<think>\nHm.\n</think>\n\n").tolist()
     said = Message(role=Role.ASSISTANT, content="\ufffd", reasoning="Hm.", raw=b"\xc3")
-    step = Path().turn(said, [*torn, QWEN.stop]).go_on()
+    step = Path().turn(said, [*thought, *torn, QWEN.stop]).go_on()
     assert isinstance(step, Extension)
 
 

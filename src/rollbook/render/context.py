@@ -84,7 +84,7 @@ def go_on(
 ) -> Extension | Rewrite:
     """Put `messages` behind the path. Raises `ModelError` where the template refuses the conversation, or where the
     tools changed and stand in an explicit tool prompt, whose text is part of the stored messages."""
-    changed = not same_tools(past.tools, tools)
+    changed = past.tools is not tools and not same_tools(past.tools, tools)
     if policy is ContextPolicy.KEEP and not changed:
         return Extension(renderer.extend(past.last_id, messages, past.tools))
     if changed and renderer.info.tool_prompt is not None:
