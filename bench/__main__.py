@@ -19,6 +19,7 @@ from bench.corpus import Corpus
 from bench.effort import FULL, QUICK, Effort
 from bench.importing import measure_import
 from bench.memory import measure_memory
+from bench.rendering import measure_rendering
 from bench.report import machine, replace_table, table, versions
 from bench.rows import Row
 from bench.sampling import measure_samples
@@ -37,6 +38,7 @@ def measure(effort: Effort, scratch: Path, cache: Path | None = None) -> Iterato
     corpus = Corpus(renderer, effort.characters)
     maker = Maker(corpus)
     yield from measure_turns(renderer, corpus, scratch / "turns", effort)
+    yield from measure_rendering(effort)
     yield from measure_memory(maker, effort)
     yield from measure_samples(maker, effort)
     yield from measure_store(maker, scratch, effort)

@@ -27,6 +27,10 @@ class Effort:
     """Rollouts that are stored turn by turn."""
     reads: int
     """Traces read one at a time."""
+    chat_turns: tuple[int, ...]
+    """Which of the tool chats are rendered, by their turns."""
+    chats: int
+    """Tries of each way to render a whole tool chat."""
     repeats: int
     """Tries of whatever else is measured."""
 
@@ -40,6 +44,8 @@ FULL = Effort(
     batch=100,
     journalled=200,
     reads=400,
+    chat_turns=(20, 100),
+    chats=5,
     repeats=9,
 )
 QUICK = Effort(
@@ -51,5 +57,7 @@ QUICK = Effort(
     batch=10,
     journalled=4,
     reads=10,
+    chat_turns=(20,),
+    chats=1,
     repeats=2,
 )

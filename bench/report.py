@@ -14,7 +14,18 @@ from bench.rows import Row
 
 __all__ = ["machine", "replace_table", "table", "versions"]
 
-PACKAGES = ("rollbook", "numpy", "msgspec", "zstandard", "tokenizers", "jinja2", "jsonschema", "aiohttp")
+PACKAGES = (
+    "rollbook",
+    "numpy",
+    "msgspec",
+    "zstandard",
+    "tokenizers",
+    "jinja2",
+    "jsonschema",
+    "aiohttp",
+    "transformers",
+    "renderers",
+)
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 _HEAD = ("what", "value", "target", "met", "beside", "ratio", "how")
 _VERDICTS = {True: "yes", False: "NO", None: "-"}

@@ -18,6 +18,7 @@ from rollbook.trace import (
     ROOT,
     Agent,
     Call,
+    ContextPolicy,
     Edge,
     EdgeLabel,
     Ending,
@@ -203,7 +204,15 @@ def heads(draw: st.DrawFn) -> TraceHead:
         group="g",
         task=Task(id="t", prompt=draw(texts()), target=draw(json_values())),
         agent=Agent(seat=draw(st.sampled_from(["solver", "judge"])), trainable=draw(st.integers(0, 5)) > 0),
-        policies=tuple(PolicyRecord(name=draw(texts(3)), trainable=each) for each in trainable),
+        policies=tuple(
+            PolicyRecord(
+                name=draw(texts(3)),
+                trainable=each,
+                template_findings=tuple(draw(st.lists(texts(3), max_size=2))),
+            )
+            for each in trainable
+        ),
+        context_policy=draw(st.sampled_from(ContextPolicy)),
         config=draw(st.dictionaries(texts(3), json_values(), max_size=1)),
         started=draw(st.none() | st.floats(0, 2e9)),
     )

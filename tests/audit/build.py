@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rollbook.audit import DEFAULT_GATE, Check, Gate, Reencoder, audit_traces
-from rollbook.render.protocol import RendererInfo
+from rollbook.errors import ModelError
+from rollbook.render.protocol import RendererInfo, Rendering
+from rollbook.render.vocabulary import TokenText
 from rollbook.trace import (
     ROOT,
     Agent,
@@ -188,8 +190,14 @@ def damage(column: Column, place: tuple[int, ...] | int, value: float) -> None:
     column._buffer[place] = value
 
 
-class Spelling:
-    """A re-encoder that spells some ids otherwise."""
+class Spelling(Reencoder):
+    """A re-encoder that spells some ids otherwise, and knows no control tokens and no template."""
+
+    info = RendererInfo(
+        name="none", tokenizer_hash="", template_hash="", vocab_size=0, stop_ids=frozenset(), tool_prompt=None
+    )
+    control_ids = frozenset[int]()
+    begin_id = None
 
     def __init__(self, tokenizer: str = TOKENIZER, **changes: Sequence[int]) -> None:
         self.changes = {int(name[1:]): list(ids) for name, ids in changes.items()}
@@ -201,6 +209,23 @@ class Spelling:
             stop_ids=frozenset(),
             tool_prompt=None,
         )
+
+    def open(self, messages: object, tools: object) -> Rendering:
+        raise ModelError("there is no template")
+
+    def extend(self, last_id: int, messages: object, tools: object) -> Rendering:
+        raise ModelError("there is no template")
+
+    def rerender(self, messages: object, tools: object) -> Rendering:
+        raise ModelError("there is no template")
+
+    def show(self, token_ids: npt.NDArray[np.int32]) -> TokenText:
+        text = "".join(chr(token) for token in token_ids.tolist())
+        ends = np.arange(1, len(text) + 1, dtype=np.int32)
+        return TokenText(text, ends, np.stack((ends - 1, ends), axis=1))
+
+    def decode(self, token_ids: npt.NDArray[np.int32]) -> str:
+        return self.show(token_ids).text
 
     def reencode(self, token_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         found: list[int] = []

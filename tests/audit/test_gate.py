@@ -9,6 +9,9 @@ from rollbook.trace import Reason
 from tests.audit.build import Build, check, sound
 
 MUST_BE_ZERO = {
+    "begin_tokens",
+    "control_in_content",
+    "separators",
     "alignment",
     "executed_after_fault",
     "baseline_errors",

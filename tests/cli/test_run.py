@@ -16,6 +16,7 @@ import pytest
 
 from rollbook.run import open_run, report
 from rollbook.store import RunWriter
+from rollbook.trace import ContextPolicy
 from tests.cli.cli_made import SAID, document, made_run, refused, rollbook
 from tests.run.run_made import Double, script
 
@@ -150,6 +151,25 @@ def test_a_resume_that_is_asked_for_something_else_lists_it(tmp_path: Path) -> N
     assert "limits.max_turns: 16 -> 3\n" in says
     assert "sampling.temperature: 1.0 -> 0.5\n" in says
     assert "--allow-changed" in says
+
+
+def test_the_context_policy_is_recorded_and_kept_by_a_resume(tmp_path: Path) -> None:
+    folder = made_run(tmp_path, "--context", "template")
+    assert {trace.head.context_policy for trace in open_run(folder).traces()} == {ContextPolicy.TEMPLATE}
+    again = ("run", "test-double", "--policy", script(tmp_path / "model-run", *SAID), *SMALL, "--out", folder)
+    assert "context: 'template' -> 'keep'\n" in refused(rollbook(*again, "--resume"))
+    assert rollbook(*again, "--context", "template", "--resume").exit_code == 0
+    assert "'keep', 'template'" in refused(rollbook(*again, "--context", "none"))
+
+
+def test_a_run_that_was_stored_before_there_was_a_choice_kept(tmp_path: Path) -> None:
+    folder = made_run(tmp_path)
+    manifest = json.loads((folder / "run.json").read_text())
+    del manifest["config"]["asked"]["context"]
+    (folder / "run.json").write_text(json.dumps(manifest))
+    again = ("run", "test-double", "--policy", script(tmp_path / "model-run", *SAID), *SMALL, "--out", folder)
+    assert "context: 'keep' -> 'template'\n" in refused(rollbook(*again, "--context", "template", "--resume"))
+    assert rollbook(*again, "--resume").exit_code == 0
 
 
 def test_a_run_that_is_being_written_is_refused(tmp_path: Path) -> None:

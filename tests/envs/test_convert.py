@@ -93,6 +93,38 @@ def test_other_objects_are_refused_with_their_place(value: object, where: str) -
         to_text(value)
 
 
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBO"}}
+
+
+@pytest.mark.parametrize(
+    ("value", "where"),
+    [
+        ([{"type": "text", "text": "A plot:"}, IMAGE], r"value\[1\]: a block of type 'image_url'"),
+        (IMAGE, "value: a block of type 'image_url'"),
+        (({"type": "image", "data": "iVBO", "mimeType": "image/png"},), r"value\[0\]: a block of type 'image'"),
+        ([{"type": "image", "source": {"type": "base64", "data": "iVBO"}}], "'image'"),
+        ([{"type": "input_audio", "input_audio": {"data": "UklG"}}], "'input_audio'"),
+        ([{"type": "resource", "resource": {"uri": "file:///a"}}], "'resource'"),
+    ],
+)
+def test_a_block_that_is_no_text_is_refused_with_its_place(value: object, where: str) -> None:
+    with pytest.raises(NotConvertible, match=f"{where}.*only text can be shown"):
+        to_text(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [{"type": "text", "text": "a"}],
+        [{"type": "image", "name": "a.png"}],
+        {"type": "file", "size": 3},
+        [IMAGE["type"]],
+    ],
+)
+def test_other_data_with_a_type_is_data(value: object) -> None:
+    assert json.loads(to_text(value).text) == value
+
+
 @pytest.mark.parametrize("key", [1, None, True, (1,), b"k"])
 def test_keys_that_are_no_text_are_refused(key: object) -> None:
     with pytest.raises(NotConvertible, match="is not text"):

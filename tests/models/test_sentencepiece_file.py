@@ -109,6 +109,16 @@ def test_a_cut_file_is_refused() -> None:
         sentencepiece_json(b"\x0a\x05\x0a\x01a", "m")
 
 
+NUMBER = b"\x11" + bytes(8) + b"\x08\x01"
+
+
+@pytest.mark.parametrize("piece", [b"\x0a\x01a\x10\x05", b"\x0a\x01a\x1a\x00", b"\x0a\x01\xff", b"\x08\x01", NUMBER])
+def test_a_piece_of_another_form_is_refused(piece: bytes) -> None:
+    """The score is a varint, the type is text, the text is not UTF-8, is a number."""
+    with pytest.raises(ModelError, match="no SentencePiece model"):
+        sentencepiece_json(b"\x0a" + bytes([len(piece)]) + piece, "m")
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=60) | st.binary(max_size=40).map(lambda data: b"\x0a" + bytes([len(data)]) + data))
 def test_noise_never_gives_anything_but_a_model_error(noise: bytes) -> None:

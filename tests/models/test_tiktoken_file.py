@@ -83,6 +83,15 @@ def test_what_is_no_rank_file(data: bytes, message: str) -> None:
         read_ranks(data, "r")
 
 
+def test_a_vocabulary_has_a_bound() -> None:
+    with pytest.raises(ModelError, match="2097153 tokens"):
+        read_ranks(b"x\n" * ((1 << 21) + 1), "r")
+
+
+def test_empty_lines_are_nothing() -> None:
+    assert read_ranks(b"YQ== 1\r\n\r\nYg== 0\r\n", "r") == {b"b": 0, b"a": 1}
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=50))
 def test_noise_never_gives_anything_but_a_model_error(noise: bytes) -> None:

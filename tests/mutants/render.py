@@ -41,7 +41,7 @@ MUTANTS = [
     mutant(
         "what the vocabulary lacks is not escaped",
         "encode",
-        "return Escapes.for_unspelled(self.vocabulary.characters(), self._spells)",
+        "return Escapes.for_unspelled(self.vocabulary.characters(), self._keeps)",
         "return Escapes()",
         LACKS,
     ),

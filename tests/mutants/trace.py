@@ -400,9 +400,16 @@ ENDINGS = [
     Mutant(
         "endings: cancelled drops",
         "trace/ending.py",
-        "        case Reason.CANCELLED:\n            return Drop()\n",
-        "",
+        "case Reason.CANCELLED | Reason.TEMPLATE_REFUSED:",
+        "case Reason.TEMPLATE_REFUSED:",
         f"{ENDING}::test_rules_that_nobody_changed[cancelled]",
+    ),
+    Mutant(
+        "endings: what a template refuses is not tried again",
+        "trace/ending.py",
+        "case Reason.CANCELLED | Reason.TEMPLATE_REFUSED:",
+        "case Reason.CANCELLED:",
+        f"{ENDING}::test_rules_that_nobody_changed[template_refused]",
     ),
     Mutant(
         "endings: only used votes",

@@ -22,7 +22,7 @@ from tests.render.kinds import BLANK, CONTROL, FLAGS, FORMS, LEGACY, kind, kind_
 
 SPELLED = ["\n", "\n\n", " ", "  ", "user\n", "The ans", "wer", "é", "🙂", "\0", "数学", "<0x41>", "e\u0301", "INST"]
 words = st.text(max_size=4) | st.sampled_from(SPELLED)
-harmless = st.lists(words, max_size=6).map("".join)
+harmless = st.lists(words, max_size=6).map("".join).filter(lambda text: not any(name in text for name in CONTROL))
 texts = st.lists(words | st.sampled_from(CONTROL), max_size=6).map("".join)
 tracked = st.lists(texts.map(scaffold) | texts, max_size=6).map(concat)
 forms = pytest.mark.parametrize("name", FORMS)
@@ -149,6 +149,11 @@ def test_what_the_vocabulary_lacks_is_escaped(name: str, text: str) -> None:
     assert made.vocabulary.join(ids).decode() in (expected, " " + expected)
 
 
+def test_a_character_that_the_normalizer_replaces_is_not_escaped() -> None:
+    made = kind("bpe-nfc", fallback=False)
+    assert made.vocabulary.join(made.encode_content("\u212a\u0394").tolist()) == b" K\\u0394"
+
+
 def spell(char: str) -> str:
     code = ord(char)
     width = (code >= 0x100) + (code >= 0x10000)
@@ -241,6 +246,13 @@ def build(name: str) -> ChatRenderer:
 
 
 RENDERERS: dict[str, ChatRenderer] = {}
+
+
+def test_a_tokenizer_without_control_tokens() -> None:
+    parts = json.loads(kind_json("bpe-legacy"))
+    made = Encoder(json.dumps({**parts, "added_tokens": []}).encode())
+    ids = made.encode_parsed("hi there")
+    assert made.reencode(ids).tolist() == ids.tolist()
 
 
 def test_text_without_dummy_blanks() -> None:

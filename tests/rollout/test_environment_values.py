@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from rollbook.envs import Environment
+from rollbook.envs import Environment, tool
 from rollbook.rollout import RolloutSettings, group
 from rollbook.rollout.session import Session
-from rollbook.trace import Ending, FinalState, Message, Reason, Role, Scoring, ScoringStatus, Task, Trace
-from tests.cases.case import Script, Talk, run_one, says
+from rollbook.trace import Ending, Fault, FinalState, Message, Reason, Role, Scoring, ScoringStatus, Task, Trace
+from tests.cases.case import Script, Talk, calls, run_one, says
 
 
 class Finishes(Environment):
@@ -61,7 +61,37 @@ def test_what_an_environment_does_to_its_task_is_its_own() -> None:
     assert task.data == {"answer": ["a"]}
 
 
-@pytest.mark.parametrize("shown", [Message(role="nobody"), Message(role=Role.USER, content=5)])  # pyright: ignore
+BLOCKS: Any = [{"type": "text", "text": "See"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]
+
+
+def test_a_tool_that_returns_an_image_is_answered_by_an_error_of_the_environment() -> None:
+    class Plots(Environment):
+        @tool
+        async def plot(self) -> Any:
+            """Plots."""
+            return BLOCKS
+
+    trace = run_one(Plots, Script([calls("plot", "{}"), says("a")]))
+    (result,) = [message for message in trace.graph.messages if message.role is Role.TOOL]
+    assert result.fault is Fault.ENVIRONMENT
+    assert result.content.startswith("error: plot returned what has no text: value[1]: a block of type 'image_url'")
+
+
+def test_an_agent_that_shows_an_image_is_at_fault() -> None:
+    async def agent(session: Session) -> None:
+        await session.reply([Message(role=Role.USER, content=BLOCKS)])
+
+    trace = run_one(Environment, Script([says("a")]), agent=agent)
+    assert trace.ending is not None
+    assert trace.ending.reason is Reason.HARNESS
+    assert "cannot be kept" in trace.ending.detail
+    assert len(trace.graph) == 0
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [Message(role="nobody"), Message(role=Role.USER, content=5), Message(role=Role.USER, content=BLOCKS)],  # pyright: ignore
+)
 def test_a_first_observation_that_cannot_be_kept_is_an_env_setup_error(shown: Message) -> None:
     class Shows(Environment):
         async def setup(self, task: Task) -> list[Message]:
@@ -93,7 +123,7 @@ def test_code_that_calls_exit_fails_where_it_stands() -> None:
     assert trace.tail.scoring == Scoring(ScoringStatus.FAILED, "SystemExit: 0")
 
 
-@pytest.mark.parametrize("value", [object(), {1}, float("nan")])
+@pytest.mark.parametrize("value", [object(), {1}, float("nan"), [{"type": "image", "data": "iVBO"}]])
 def test_a_step_whose_observation_has_no_text_is_a_fault_of_the_environment(value: Any) -> None:
     trace = run_one(lambda: Talk([value]), Script([says("a")]))
     assert trace.ending is not None

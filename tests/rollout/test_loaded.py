@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollbook.rollout import LoadedPolicy, derive_seed
+from tests.render.families import family
 from tests.rollout.made import SMOLLM, Engine, says
 
 parts = st.lists(st.integers() | st.text(max_size=8), max_size=4).map(tuple)
@@ -34,6 +35,12 @@ def test_a_policy_is_recorded_with_tokenizer_template_and_tool_prompt() -> None:
     assert (record.name, record.engine, record.trainable) == ("told", "told", False)
     assert (record.tokenizer_hash, record.template_hash) == (info.tokenizer_hash, info.template_hash)
     assert record.tool_prompt == info.tool_prompt is not None
+    assert record.template_findings == info.findings
+
+
+def test_what_a_trainer_must_know_of_the_template_is_recorded() -> None:
+    record = LoadedPolicy(Engine([says("x")]), family("qwen3-marked").renderer).record()
+    assert "reasoning=dropped" in record.template_findings
 
 
 def test_entering_starts_the_engine_and_leaving_frees_it() -> None:

@@ -11,6 +11,7 @@ from collections import Counter
 import numpy as np
 
 from rollbook.audit.measure import Findings, Measure, Reencoder
+from rollbook.audit.origin import foreign_tokenizer, policies_of
 from rollbook.trace.node import ForkReason, Node, TokenIds
 from rollbook.trace.trace import Trace
 
@@ -35,11 +36,9 @@ class Drift:
     def _turn(self, trace: Trace, node: Node) -> None:
         if self.reencoder is None:
             return
-        indices: list[int] = node.segments[:, 0].tolist()
-        calls = [trace.calls[index] for index in indices]
-        hashes = {trace.head.policies[call.policy].tokenizer_hash for call in calls}
-        if hashes != {self.reencoder.info.tokenizer_hash}:
-            self.skipped["unknown_tokenizer" if "" in hashes or not hashes else "other_tokenizer"] += 1
+        foreign = foreign_tokenizer(policies_of(trace, [node.index]), self.reencoder.info)
+        if foreign is not None:
+            self.skipped[foreign] += 1
             return
         self.turns += 1
         kept = node.sampled_ids

@@ -32,7 +32,7 @@ def audit(
 ) -> Report:
     """Audit a batch, its annotations included.
 
-    `renderer`: gives the ids of a text round trip; without it drift is not judged. `dispositions`: by rollout, in
+    `renderer`: the run's own; checks that need it are not judged without it. `dispositions`: by rollout, in
     place of the recorded ones.
     """
     return audit_traces(

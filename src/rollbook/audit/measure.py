@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from rollbook.audit.report import Finding
-from rollbook.render.protocol import RendererInfo
+from rollbook.render.protocol import Renderer
+from rollbook.render.vocabulary import TokenText
 from rollbook.trace.ending import Disposition, EndingKind
 from rollbook.trace.facts import Advantage
 from rollbook.trace.node import TokenIds
@@ -21,12 +22,26 @@ from rollbook.trace.trace import Trace
 __all__ = ["Evidence", "Findings", "Measure", "Probe", "Reencoder"]
 
 
-class Reencoder(Protocol):
-    """Gives the ids that a text round trip would have made of sampled ids."""
+class Reencoder(Renderer, Protocol):
+    """The run's renderer as the checks use it: what the template writes, and what a text round trip would have made
+    of ids. Only what was made with the same tokenizer, and where the template matters the same template, is judged."""
 
     @property
-    def info(self) -> RendererInfo:
-        """Whose tokens these are; only traces of the same tokenizer are judged."""
+    def control_ids(self) -> frozenset[int]:
+        """Tokens that only the template and the policy write, never content."""
+        ...
+
+    @property
+    def begin_id(self) -> int | None:
+        """The begin-of-sequence token; None: the model names none."""
+        ...
+
+    def spelled_control(self, text: str, start: int = 0) -> tuple[int, str] | None:
+        """The first control token that `text` spells at `start` or later: (position, token). None: it spells none."""
+        ...
+
+    def show(self, token_ids: TokenIds) -> TokenText:
+        """Text for people, with the characters of each token."""
         ...
 
     def reencode(self, token_ids: TokenIds) -> TokenIds:

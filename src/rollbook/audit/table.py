@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from rollbook.audit import endings, parsing
 from rollbook.audit.baseline import BaselineErrors
+from rollbook.audit.begin import BeginTokens
 from rollbook.audit.context import ReasoningKept
+from rollbook.audit.control import ControlFromText, ControlInContent, ControlSpelled
 from rollbook.audit.drift import Drift
 from rollbook.audit.duplicates import DuplicateIds, DuplicateTokens
 from rollbook.audit.endings import EndingMix, RolloutRate
@@ -24,6 +26,8 @@ from rollbook.audit.measure import Evidence, Findings, Probe
 from rollbook.audit.parsing import ParseRate
 from rollbook.audit.prompts import PromptTokens
 from rollbook.audit.report import Unit
+from rollbook.audit.separators import Separators
+from rollbook.audit.template import TemplateDrift
 from rollbook.audit.tools import ToolsUnrendered
 from rollbook.audit.versions import VersionSpan
 from rollbook.audit.votes import NoVote
@@ -47,6 +51,8 @@ class Row:
     """What to do where it is too high."""
     reads_tokens: bool = False
     """True where the probe needs aligned columns; a misaligned trace is not shown to it."""
+    needs_renderer: bool = False
+    """True where nothing is judged without the run's renderer."""
 
 
 CHECKS: tuple[Row, ...] = (
@@ -144,6 +150,7 @@ CHECKS: tuple[Row, ...] = (
         "turns that would have come back as other ids, had their text been encoded again",
         "the stored ids are right, never train from re-encoded text",
         reads_tokens=True,
+        needs_renderer=True,
     ),
     Row(
         "reasoning_kept",
@@ -290,6 +297,72 @@ CHECKS: tuple[Row, ...] = (
         "sampled tokens that no sample trains",
         "look at the reasons in the details",
         reads_tokens=True,
+    ),
+    Row(
+        "control_in_content",
+        lambda findings, evidence: ControlInContent(findings, evidence.reencoder),
+        Unit.COUNT,
+        "content tokens",
+        0,
+        "control tokens inside of content",
+        "encode content with control tokens off: whoever wrote the text could end a turn or open one",
+        reads_tokens=True,
+        needs_renderer=True,
+    ),
+    Row(
+        "control_spelled",
+        lambda findings, evidence: ControlSpelled(findings, evidence.reencoder),
+        Unit.COUNT,
+        "messages from outside",
+        None,
+        "messages from outside whose text spells a control token",
+        "read some of them: in ordinary tokens they are harmless, and someone may be trying to forge a turn",
+        reads_tokens=True,
+        needs_renderer=True,
+    ),
+    Row(
+        "control_from_text",
+        lambda findings, evidence: ControlFromText(findings, evidence.reencoder),
+        Unit.SHARE,
+        "turns",
+        None,
+        "turns whose text, encoded again, would have control tokens that were not sampled",
+        "severe: where text is encoded again these turns end, or open, where the policy did not; keep the stored ids",
+        reads_tokens=True,
+        needs_renderer=True,
+    ),
+    Row(
+        "begin_tokens",
+        lambda findings, evidence: BeginTokens(findings, evidence.reencoder),
+        Unit.COUNT,
+        "branches",
+        0,
+        "branches with a begin token missing, doubled or inside",
+        "encode rendered text without adding special tokens: the template writes the begin token itself",
+        reads_tokens=True,
+        needs_renderer=True,
+    ),
+    Row(
+        "separators",
+        lambda findings, evidence: Separators(findings, evidence.reencoder),
+        Unit.COUNT,
+        "boundaries behind turns",
+        0,
+        "boundaries between a turn and the next messages that are not what the template writes",
+        "render what follows a turn from behind its end token, the line end there included",
+        reads_tokens=True,
+        needs_renderer=True,
+    ),
+    Row(
+        "template_drift",
+        lambda findings, evidence: TemplateDrift(findings, evidence.reencoder),
+        Unit.SHARE,
+        "branches",
+        None,
+        "branches whose text is not what the template writes of the same messages",
+        "look at the causes in the details: the policy is deployed with another history than it is trained with",
+        reads_tokens=True,
+        needs_renderer=True,
     ),
 )
 """All checks, in the order of the report."""

@@ -10,7 +10,7 @@ from typing import Any, cast
 import click
 import msgspec
 
-from rollbook.audit import DEFAULT_GATE, Gate, Reencoder, Report, Status, audit
+from rollbook.audit import CHECKS, DEFAULT_GATE, Gate, Reencoder, Report, Status, audit
 from rollbook.cli.audit_view import show_audit
 from rollbook.cli.progress import FetchBar
 from rollbook.cli.screen import console, print_json, visible
@@ -40,7 +40,9 @@ A gate file is TOML or JSON:
 @click.command(epilog=EXAMPLES, short_help="Judge a run: 0 fine, 1 a limit broke, 2 cannot be judged.")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--gate", type=click.Path(path_type=Path), help="A file with limits. [default: the checks' own]")
-@click.option("--no-model", is_flag=True, help="Do not load the run's tokenizer; drift is then not judged.")
+@click.option(
+    "--no-model", is_flag=True, help="Do not load the run's tokenizer; checks that need it are then not judged."
+)
 @click.option("--cache", type=click.Path(path_type=Path), envvar="ROLLBOOK_CACHE", show_envvar=True, help="For models.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 @click.pass_context
@@ -100,9 +102,10 @@ def _first_policy(source: RunReader) -> PolicyRecord | None:
 
 
 def _say_why(found: Report, why: str) -> Report:
+    unanswered = {row.name for row in CHECKS if row.needs_renderer}
     checks = tuple(
         msgspec.structs.replace(check, says=f"Not judged: {why}.")
-        if check.name == "drift" and check.status is Status.NOT_JUDGED
+        if check.name in unanswered and check.status is Status.NOT_JUDGED
         else check
         for check in found.checks
     )

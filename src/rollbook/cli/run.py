@@ -21,7 +21,7 @@ from rollbook.cli.progress import FetchBar, RunBar
 from rollbook.cli.report_view import show_report
 from rollbook.cli.screen import console, counted, print_json, visible
 from rollbook.errors import ConfigError, StoreError, UsageError
-from rollbook.render import ChatRenderer
+from rollbook.render import TextSide
 from rollbook.rollout import Limits, LoadedPolicy
 from rollbook.run import CONCURRENCY, RunConfig, RunOutcome, check_folder, load_policy, open_run, report, run
 from rollbook.trace import ContextPolicy, Sampling
@@ -117,7 +117,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     place = folder.absolute()  # an environment may change the working folder
     outcome = _run(ctx, config, folder, loaded, given)
     source = open_run(place)
-    renderer = loaded.renderer if isinstance(loaded.renderer, ChatRenderer) else None
+    renderer = loaded.renderer if isinstance(loaded.renderer, TextSide) else None
     found, judged = report(source), audit(source, renderer=renderer)
     if given["as_json"]:
         document = {"run": str(folder), "interrupted": outcome.interrupted, "recovery": str(outcome.recovery)}

@@ -2,6 +2,8 @@
 
 from rollbook.render.chat import ChatRenderer, RendererConfig
 from rollbook.render.protocol import Parsed, RenderedMessage, Renderer, RendererInfo, Rendering
+from rollbook.render.stream import TextStream
+from rollbook.render.text_side import TextSide
 from rollbook.render.toolprompt import HERMES_EXAMPLES, Example, ToolPrompt
 
 __all__ = [
@@ -14,5 +16,7 @@ __all__ = [
     "RendererConfig",
     "RendererInfo",
     "Rendering",
+    "TextSide",
+    "TextStream",
     "ToolPrompt",
 ]

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from rollbook.errors import ModelError
@@ -28,10 +29,9 @@ from rollbook.render.judge import judge
 from rollbook.render.probe import Facts
 from rollbook.render.properties import call_format_of
 from rollbook.render.protocol import Parsed, RenderedMessage, RendererInfo, Rendering
-from rollbook.render.stream import TextStream
 from rollbook.render.template import ChatTemplate
+from rollbook.render.text_side import TextSide
 from rollbook.render.toolprompt import ToolPrompt
-from rollbook.render.vocabulary import TokenText, show_bytes
 from rollbook.trace.message import Message, Role
 from rollbook.trace.node import TokenIds
 from rollbook.trace.runs import RunKind, make_runs
@@ -60,7 +60,7 @@ class RendererConfig:
     """The form in which replies are read; None: the one in which the template writes calls."""
 
 
-class ChatRenderer:
+class ChatRenderer(TextSide):
     """A `Renderer` for any chat template that can be rendered step by step. Stateless but for caches."""
 
     def __init__(
@@ -73,7 +73,7 @@ class ChatRenderer:
         info: RendererInfo,
         call_format: CallFormat,
     ) -> None:
-        self._encoder = encoder
+        super().__init__(encoder, increments.template.special_tokens.get("bos_token"))
         self._increments = increments
         self._facts = facts
         self._report = report
@@ -197,28 +197,10 @@ class ChatRenderer:
         message = self._reader.parse(
             ids[:-1] if closed else ids, tools, inside_reasoning=inside_reasoning, cut=cut, call_prefix=call_prefix
         )
+        if self._encoder.blank_behind and message.reasoning is None and message.raw is None and ids[:1]:
+            # the blank that such a tokenizer puts before any text behind a control token is no text of the reply
+            message = msgspec.structs.replace(message, content=message.content.removeprefix(" "))
         return Parsed(message=message, closed=closed)
-
-    def encode(self, text: str) -> TokenIds:
-        """`text` as content: never a control token; lone surrogates as their escape."""
-        return self._encoder.encode_content(text)
-
-    def decode(self, token_ids: TokenIds) -> str:
-        """Text for people."""
-        return show_bytes(self._encoder.vocabulary.join(token_ids.tolist()))
-
-    def stream(self) -> TextStream:
-        """Text for people while tokens are still coming."""
-        return TextStream(self._encoder.vocabulary)
-
-    def show(self, token_ids: TokenIds) -> TokenText:
-        """Text for people, with the characters of each token."""
-        return self._encoder.vocabulary.show(token_ids)
-
-    def reencode(self, token_ids: TokenIds) -> TokenIds:
-        """What the tokenizer makes of the decoded text, control tokens parsed: where it differs, re-encoding would
-        have drifted."""
-        return self._encoder.reencode(token_ids)
 
     def _tools(self, tools: Sequence[ToolSpec]) -> Tools:
         return None if self._tool_prompt is not None or not tools else [tool.openai() for tool in tools]

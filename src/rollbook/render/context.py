@@ -31,7 +31,7 @@ from rollbook.trace.record import ContextPolicy
 from rollbook.trace.runs import RunKind, Runs, compress_runs, expand_runs
 from rollbook.trace.tools import ToolSpec
 
-__all__ = ["Extension", "Past", "Rewrite", "go_on", "same_tools"]
+__all__ = ["Extension", "Past", "Rewrite", "as_written", "go_on", "same_tools"]
 
 SHOWN = 40
 """Characters of each spelling in the detail of a fork."""
@@ -84,7 +84,7 @@ def go_on(
 ) -> Extension | Rewrite:
     """Put `messages` behind the path. Raises `ModelError` where the template refuses the conversation, or where the
     tools changed and stand in an explicit tool prompt, whose text is part of the stored messages."""
-    changed = not same_tools(past.tools, tools)
+    changed = past.tools is not tools and not same_tools(past.tools, tools)
     if policy is ContextPolicy.KEEP and not changed:
         return Extension(renderer.extend(past.last_id, messages, past.tools))
     if changed and renderer.info.tool_prompt is not None:
@@ -124,7 +124,7 @@ def _is_refused(renderer: Renderer, turn: Message) -> bool:
     it would leave out the turn's text."""
     if turn.role is not Role.ASSISTANT:
         return False
-    user, shown, other = Message(role=Role.USER, content="?"), _as_written(turn), _stand_in(turn)
+    user, shown, other = Message(role=Role.USER, content="?"), as_written(turn), _stand_in(turn)
     results = [Message(role=Role.TOOL, content="?", call_id=call.id, name=call.name) for call in other.tool_calls]
     shapes = ([*results, user], results)  # a template may take no user message right behind results
     return any(
@@ -142,7 +142,7 @@ def _takes(renderer: Renderer, messages: Sequence[Message]) -> bool:
 
 def _shown(path: Sequence[Message], messages: Sequence[Message], odd: set[int]) -> list[Message]:
     """What is put to the template."""
-    given = (_stand_in(message) if place in odd else _as_written(message) for place, message in enumerate(path))
+    given = (_stand_in(message) if place in odd else as_written(message) for place, message in enumerate(path))
     return [*given, *messages]
 
 
@@ -252,7 +252,7 @@ def _can_express(message: Message) -> bool:
     return message.role is not Role.ASSISTANT or (message.raw is None and all(calls))
 
 
-def _as_written(message: Message) -> Message:
+def as_written(message: Message) -> Message:
     """A turn without the line ends at the seams of its reasoning, text and calls: there the template writes its own."""
     if message.role is not Role.ASSISTANT or not (message.tool_calls or message.reasoning is not None):
         return message

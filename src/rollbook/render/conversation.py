@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from rollbook.errors import ModelError
 from rollbook.render.toolprompt import ToolPrompt
@@ -74,21 +74,18 @@ class Chat:
 
 def message_text(message: Message) -> str:
     """The message's content. A `Message` made in Python may hold anything; nothing of it is dropped."""
-    content: object = message.content
+    content = cast("object", message.content)
     if isinstance(content, str):
         return content
-    kinds = (
-        {str(block.get("type", "?")) for block in content if isinstance(block, dict)} if _is_list(content) else set()
-    )
-    what = f"blocks ({', '.join(sorted(kinds))})" if kinds else type(content).__name__
+    what = type(content).__name__
+    if isinstance(content, list | tuple):
+        blocks = (block for block in cast("Sequence[object]", content) if isinstance(block, dict))
+        kinds = sorted({str(cast("dict[str, Any]", block).get("type", "?")) for block in blocks})
+        what = f"blocks ({', '.join(kinds)})" if kinds else what
     raise ModelError(
         f"a {message.role} message holds {what} instead of text; images and other blocks are not supported yet, and "
         "nothing is dropped: give the message as one string"
     )
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, list | tuple)
 
 
 def _checked(call: ToolCall) -> ToolCall:

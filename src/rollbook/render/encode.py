@@ -133,12 +133,17 @@ class Encoder:
         if self.vocabulary.byte_level:
             return Escapes.for_missing(self.vocabulary.missing())
         if self.vocabulary.missing():
-            return Escapes.for_unspelled(self.vocabulary.characters(), self._spells)
+            return Escapes.for_unspelled(self.vocabulary.characters(), self._keeps)
         return Escapes.for_byte_names() if not self._spells("<0x41>") else Escapes()
 
     def _spells(self, text: str) -> bool:
         ids = self._bare.encode(text, add_special_tokens=False).ids
         return self._unknown not in ids and self.vocabulary.join(ids) in (text.encode(), b" " + text.encode())
+
+    def _keeps(self, char: str) -> bool:
+        """Whether something is left of a character, perhaps in another form (the Kelvin sign is a K to NFC)."""
+        ids = self._bare.encode(char, add_special_tokens=False).ids
+        return self._unknown not in ids and bool(self.vocabulary.join(ids).strip())
 
     def _check_bare(self) -> None:
         for text, token in self.added.items():
@@ -227,6 +232,11 @@ class Encoder:
             pieces.append(text.removeprefix(" ") if blank and self._doubles else text)
             pieces.append(show_bytes(self.vocabulary.join(ids[end : end + 1])))
         return "".join(pieces)
+
+    def spelled_control(self, text: str, start: int) -> tuple[int, str] | None:
+        """The first control token that `text` spells at `start` or later: (position, token). None: it spells none."""
+        found = self._pattern.search(text, start)
+        return None if found is None else (found.start(), found[0])
 
     def encode(self, text: Tracked, cuts: Sequence[int], *, behind: bool = False) -> list[Piece]:
         """Encode `text` as a whole and cut the ids at the given positions, which rise; a token that straddles a cut

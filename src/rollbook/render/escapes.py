@@ -29,7 +29,8 @@ class Escapes:
     pattern: re.Pattern[str] = re.compile(f"([{_SURROGATES}])")
     """Finds characters that may have to be escaped."""
     spells: Callable[[str], bool] | None = None
-    """Says of a character found that the tokenizer spells it after all; None: it spells none of them."""
+    """Says of a character found that the tokenizer spells it after all, perhaps in the form that its own normalizer
+    gives it; None: it spells none of them."""
 
     @classmethod
     def for_missing(cls, missing: Collection[int]) -> Escapes:

@@ -38,8 +38,8 @@ from rollbook.render.encode import Encoder, shared_encoder
 from rollbook.render.findings import Property
 from rollbook.render.harmony_reply import HarmonyReader, Mark
 from rollbook.render.protocol import Parsed, RenderedMessage, RendererInfo, Rendering
+from rollbook.render.text_side import TextSide
 from rollbook.render.tracked import Tracked
-from rollbook.render.vocabulary import TokenText, show_bytes
 from rollbook.trace.message import Message, Role, ToolCall
 from rollbook.trace.node import TokenIds
 from rollbook.trace.runs import RunKind, Runs, compress_runs
@@ -124,12 +124,12 @@ def load_encoding() -> HarmonyEncoding:
         return library.load_harmony_encoding(library.HarmonyEncodingName.HARMONY_GPT_OSS)
 
 
-class HarmonyRenderer:
+class HarmonyRenderer(TextSide):
     """A `Renderer` for gpt-oss. Stateless but for caches."""
 
     def __init__(self, encoding: HarmonyEncoding, encoder: Encoder, config: HarmonyConfig, sum_: str) -> None:
         self._encoding = encoding
-        self._encoder = encoder
+        super().__init__(encoder, None)  # the format has no start token
         self._config = config
         self._reader = HarmonyReader(encoder.vocabulary, encoder.added)
         self._heads: dict[_Head, tuple[list[int], int]] = {}
@@ -214,23 +214,6 @@ class HarmonyRenderer:
             ids = self._head(_ANALYSIS)[0][len(self._prompt) :] + ids
         message = self._reader.parse(ids, tools, cut=cut, call_prefix=call_prefix)
         return Parsed(message=message, closed=closed)
-
-    def encode(self, text: str) -> TokenIds:
-        """`text` as content: never a control token; lone surrogates as their escape."""
-        return self._encoder.encode_content(text)
-
-    def decode(self, token_ids: TokenIds) -> str:
-        """Text for people."""
-        return show_bytes(self._encoder.vocabulary.join(token_ids.tolist()))
-
-    def show(self, token_ids: TokenIds) -> TokenText:
-        """Text for people, with the characters of each token."""
-        return self._encoder.vocabulary.show(token_ids)
-
-    def reencode(self, token_ids: TokenIds) -> TokenIds:
-        """What the tokenizer makes of the decoded text, control tokens parsed: where it differs, re-encoding would
-        have drifted."""
-        return self._encoder.encode_parsed(self.decode(token_ids))
 
     def _opening(self, instructions: str, tools: Sequence[ToolSpec]) -> Iterator[_Piece]:
         """The system message and, where there is something to say, the developer message."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from rollbook.render.conversation import TemplateMessage, call_entry
 from rollbook.render.increments import Shape
@@ -65,13 +66,13 @@ def tagged(
 def _tagged(entry: TemplateMessage, place: int, shape: Shape, ids: tuple[str, str]) -> TemplateMessage:
     text, tag = entry["content"], message_tag(place)
     silent = shape.silent_calls and "tool_calls" in entry and not text
-    made = {**entry, "content": None if silent else Tracked(text, tag * len(text))}
+    made: TemplateMessage = {**entry, "content": None if silent else Tracked(text, tag * len(text))}
     if "reasoning_content" in entry:
         made["reasoning_content"] = Tracked(entry["reasoning_content"], tag * len(entry["reasoning_content"]))
     if "tool_calls" in entry:
         made["tool_calls"] = [
             call_entry(ids[n], "lookup", {"word": WORDS[n]}, tag=call_tag(place), as_text=shape.arguments_as_text)
-            for n in entry["tool_calls"]
+            for n in cast("list[int]", entry["tool_calls"])
         ]
     return made
 

@@ -18,7 +18,7 @@ from rollbook.models import ModelFiles, ProgressCallback, default_cache, load_fo
 from rollbook.models.harmony_ranks import is_harmony
 from rollbook.policy import LocalName, Policy, PolicyName, ScriptedName, load_script, parse_policy_name
 from rollbook.policy.names import DEFAULT_MODEL, RUNS
-from rollbook.render import HERMES_EXAMPLES, ChatRenderer, Renderer, RendererConfig
+from rollbook.render import HERMES_EXAMPLES, ChatRenderer, RendererConfig, TextStream
 from rollbook.rollout import LoadedPolicy
 
 __all__ = ["LocalRenderer", "load_policy", "load_renderer", "renderer_for"]
@@ -27,8 +27,12 @@ _EXTRA = ("aiohttp", "xllamacpp")
 """Packages of the extra ``local``."""
 
 
-class LocalRenderer(Renderer, Reencoder, Protocol):
-    """A renderer over a tokenizer of ours: it also gives the ids of a text round trip."""
+class LocalRenderer(Reencoder, Protocol):
+    """A renderer over a tokenizer of ours: it also gives text for people, and the ids of a text round trip."""
+
+    def stream(self) -> TextStream:
+        """Text for people while tokens are still coming."""
+        ...
 
 
 def load_policy(name: str, *, cache: Path | None = None, progress: ProgressCallback | None = None) -> LoadedPolicy:
