@@ -172,7 +172,8 @@ def test_a_suffix_has_the_ids_that_it_has_inside_the_whole(given: dict[str, Any]
     whole = encoder.encode_parsed(given["prefix"] + given["suffix"]).tolist()
     assert whole[-len(inside) :] == inside
     opened = renderer.open([Message(role=Role.SYSTEM, content="dummy"), user("hi")], ())
-    assert ids_of(opened) == encoder.encode_parsed(renderer.decode(np.array(ids_of(opened), np.int32))[1:]).tolist()
+    text = f"{given['prefix']}<|user|>\nhi</s>\n<|assistant|>\n"
+    assert ids_of(opened) == encoder.encode_parsed(text).tolist()
 
 
 @report("A12")
