@@ -73,8 +73,8 @@ MUTANTS = [
     mutant(
         "control pieces are text",
         "pieces",
-        "special = (PieceType.UNKNOWN, PieceType.CONTROL)",
-        "special = (PieceType.UNKNOWN,)",
+        "SPECIAL = (PieceType.UNKNOWN, PieceType.CONTROL)",
+        "SPECIAL = (PieceType.UNKNOWN,)",
         "pieces.py::test_added_tokens",
     ),
     mutant(

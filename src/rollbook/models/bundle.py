@@ -15,12 +15,13 @@ from typing import Any
 import msgspec
 
 from rollbook.models.checksum import file_sha256
+from rollbook.models.config_files import DEFAULT_TEMPLATE
 from rollbook.models.fetch import ProgressCallback, fetch
 from rollbook.models.gguf_file import GgufValue, read_gguf
 from rollbook.models.gguf_tokenizer import tokenizer_json
 from rollbook.models.names import KnownModel, parse_model_name
 
-__all__ = ["ModelFiles", "load_gguf", "load_model"]
+__all__ = ["ModelFiles", "load_gguf", "load_model", "template_hash"]
 
 
 class ModelFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +96,7 @@ def load_gguf(path: Path, cache: Path, *, name: str | None = None) -> ModelFiles
         tokenizer_json=data,
         tokenizer_hash=hashlib.sha256(data).hexdigest(),
         template=template,
-        template_hash=_text_hash(template),
+        template_hash=template_hash(template),
         templates=_templates(metadata),
         special_tokens=_special_tokens(metadata),
         adds_bos=adds if isinstance(adds := metadata.get("tokenizer.ggml.add_bos_token"), bool) else None,
@@ -106,15 +107,16 @@ def load_gguf(path: Path, cache: Path, *, name: str | None = None) -> ModelFiles
     )
 
 
-def _text_hash(text: str | None) -> str:
-    return "" if text is None else hashlib.sha256(text.encode()).hexdigest()
+def template_hash(template: str | None) -> str:
+    """sha256 of the template in hex; empty where there is none."""
+    return "" if template is None else hashlib.sha256(template.encode()).hexdigest()
 
 
 def _templates(metadata: Mapping[str, GgufValue]) -> dict[str, str]:
     """The template without a name is the default one; others have their name behind a dot."""
     head = "tokenizer.chat_template"
     found = {key: value for key, value in metadata.items() if key == head or key.startswith(f"{head}.")}
-    return {key[len(head) + 1 :] or "default": text for key, text in found.items() if isinstance(text, str)}
+    return {key[len(head) + 1 :] or DEFAULT_TEMPLATE: text for key, text in found.items() if isinstance(text, str)}
 
 
 def _text(metadata: Mapping[str, GgufValue], key: str) -> str | None:

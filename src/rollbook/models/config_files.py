@@ -14,7 +14,7 @@ import msgspec
 
 from rollbook.errors import ModelError
 
-__all__ = ["DEFAULT_TEMPLATE", "AddedEntry", "ConfigFiles", "read_json"]
+__all__ = ["DEFAULT_TEMPLATE", "AddedEntry", "ConfigFiles"]
 
 DEFAULT_TEMPLATE = "default"
 """The name of a template that has none."""
@@ -69,7 +69,7 @@ class ConfigFiles:
         self._folder = folder
         path = folder / "tokenizer_config.json"
         self._tokenizer = _read(path, _Tokenizer) or _Tokenizer()
-        self._words = read_json(folder / "special_tokens_map.json") | read_json(path)
+        self._words = _read_object(folder / "special_tokens_map.json") | _read_object(path)
         self._model = _read(folder / "config.json", _Model) or _Model()
 
     @property
@@ -114,13 +114,13 @@ class ConfigFiles:
         if path.exists():
             return {**extra, DEFAULT_TEMPLATE: _text(path)}
         for path in (self._folder / "tokenizer_config.json", self._folder / "chat_template.json"):
-            found = read_json(path).get("chat_template")
+            found = _read_object(path).get("chat_template")
             if found is not None:
                 return extra | _named(found, path)
         return extra
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def _read_object(path: Path) -> dict[str, Any]:
     """The object in `path`; an empty one where there is no such file. Raises `ModelError`."""
     return _read(path, dict[str, Any]) or {}
 

@@ -11,17 +11,23 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["added_token", "byte_level", "replace_blanks", "sequence", "spelled", "split", "write"]
+__all__ = ["added_token", "byte_level", "bytes_of", "replace_blanks", "sequence", "spelled", "split", "write"]
 
 _Part = dict[str, Any]
 _SHOWN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _HIDDEN = [byte for byte in range(256) if byte not in _SHOWN]
-_BYTES = {byte: chr(byte) for byte in _SHOWN} | {byte: chr(256 + place) for place, byte in enumerate(_HIDDEN)}
+_SPELLINGS = {byte: chr(byte) for byte in _SHOWN} | {byte: chr(256 + place) for place, byte in enumerate(_HIDDEN)}
+_BYTES = {spelling: byte for byte, spelling in _SPELLINGS.items()}
 
 
 def spelled(token: bytes) -> str:
     """A token as a byte-level vocabulary spells it (GPT-2's table)."""
-    return token.decode("latin-1").translate(_BYTES)
+    return token.decode("latin-1").translate(_SPELLINGS)
+
+
+def bytes_of(spelled: str) -> bytes:
+    """The token that a byte-level vocabulary spells so. Raises `KeyError` with a character that stands for no byte."""
+    return bytes(map(_BYTES.__getitem__, spelled))
 
 
 def byte_level(*, use_regex: bool) -> _Part:

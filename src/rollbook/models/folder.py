@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from rollbook.errors import ModelError
-from rollbook.models.bundle import ModelFiles
+from rollbook.models.bundle import ModelFiles, template_hash
 from rollbook.models.config_files import DEFAULT_TEMPLATE, ConfigFiles
 from rollbook.models.extended import with_added
 from rollbook.models.sentencepiece_file import sentencepiece_json, sentencepiece_roles
@@ -45,7 +45,7 @@ def load_folder(path: Path, *, family: str | TiktokenFamily | None = None) -> Mo
         tokenizer_json=data,
         tokenizer_hash=hashlib.sha256(data).hexdigest(),
         template=template,
-        template_hash="" if template is None else hashlib.sha256(template.encode()).hexdigest(),
+        template_hash=template_hash(template),
         templates=templates,
         special_tokens=texts,
         adds_bos=config.adds_bos,

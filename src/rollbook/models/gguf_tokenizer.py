@@ -16,22 +16,15 @@ from typing import Any
 from rollbook.errors import ModelError
 from rollbook.models.document import added_token, byte_level, sequence, split, write
 from rollbook.models.gguf_file import GgufValue
-from rollbook.models.pieces import Pieces, PieceType, pieces_json
+from rollbook.models.pieces import SPECIAL, Pieces, PieceType, pieces_json
+from rollbook.models.tiktoken_file import FAMILIES
 
 __all__ = ["tokenizer_json"]
-
-_CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-
-
-def _words(digits: str) -> dict[str, Any]:
-    return split(rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}{_REST}")
-
 
 _PRE_TOKENIZERS: dict[str, dict[str, Any]] = {
     "gpt-2": byte_level(use_regex=True),
     "smollm": sequence({"type": "Digits", "individual_digits": True}, byte_level(use_regex=True)),
-    "qwen2": sequence(_words(r"\p{N}"), byte_level(use_regex=False)),
+    "qwen2": sequence(split(FAMILIES["qwen"].pattern), byte_level(use_regex=False)),
 }
 _NORMALIZERS: dict[str, dict[str, Any]] = {"qwen2": {"type": "NFC"}}
 
@@ -55,11 +48,10 @@ def tokenizer_json(metadata: Mapping[str, GgufValue], source: str) -> bytes:
     vocab = {token: number for number, token in enumerate(tokens)}
     if len(vocab) != len(tokens):
         raise ModelError(f"{source}: the vocabulary holds the same token twice")
-    special = (PieceType.UNKNOWN, PieceType.CONTROL)
     added = [
-        added_token(number, tokens[number], special=kind in special)
+        added_token(number, tokens[number], special=kind in SPECIAL)
         for number, kind in enumerate(types)
-        if kind in (*special, PieceType.USER_DEFINED)
+        if kind in (*SPECIAL, PieceType.USER_DEFINED)
     ]
     return write(
         {"type": "BPE", "vocab": vocab, "merges": merges},

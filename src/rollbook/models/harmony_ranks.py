@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from rollbook.errors import ModelError
+from rollbook.models.document import bytes_of
 from rollbook.models.files import replace_file
 
 __all__ = ["ENCODINGS_VARIABLE", "RANKS_SUM", "is_harmony", "ranks_file", "write_ranks"]
@@ -41,9 +42,8 @@ class _AddedOnly(msgspec.Struct):
     added_tokens: list[_Added] = []
 
 
-class _Whole(msgspec.Struct):
+class _Whole(_AddedOnly, kw_only=True):
     model: _Model
-    added_tokens: list[_Added] = []
 
 
 def is_harmony(tokenizer_json: bytes) -> bool:
@@ -66,7 +66,7 @@ def ranks_file(tokenizer_json: bytes) -> bytes:
     added = {token.id for token in found.added_tokens}
     ranks = sorted((number, text) for text, number in found.model.vocab.items() if number not in added)
     try:
-        data = b"".join(b"%s %d\n" % (base64.b64encode(_spell(text)), number) for number, text in ranks)
+        data = b"".join(b"%s %d\n" % (base64.b64encode(bytes_of(text)), number) for number, text in ranks)
     except KeyError as error:
         raise ModelError(f"the tokenizer is not byte-level: it spells {error.args[0]!r}") from error
     if hashlib.sha256(data).hexdigest() != RANKS_SUM:
@@ -85,17 +85,3 @@ def write_ranks(tokenizer_json: bytes, cache: Path) -> Path:
     if not path.is_file() or path.read_bytes() != data:
         replace_file(path, data)
     return folder
-
-
-def _spell(token: str) -> bytes:
-    return bytes(map(_ALPHABET.__getitem__, token))
-
-
-def _alphabet() -> dict[str, int]:
-    """The byte that each character of a byte-level vocabulary stands for (GPT-2's table)."""
-    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [byte for byte in range(256) if byte not in shown]
-    return {chr(byte): byte for byte in shown} | {chr(256 + place): byte for place, byte in enumerate(hidden)}
-
-
-_ALPHABET = _alphabet()

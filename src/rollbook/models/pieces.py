@@ -22,7 +22,7 @@ import msgspec
 from rollbook.errors import ModelError
 from rollbook.models.document import added_token, replace_blanks, write
 
-__all__ = ["PieceType", "Pieces", "pieces_json"]
+__all__ = ["SPECIAL", "PieceType", "Pieces", "pieces_json"]
 
 BLANK = "\u2581"
 MAX_PIECE = 1 << 12
@@ -44,6 +44,10 @@ class PieceType(IntEnum):
     """A place that nothing uses."""
     BYTE = 6
     """One byte of a character that has no piece."""
+
+
+SPECIAL = (PieceType.UNKNOWN, PieceType.CONTROL)
+"""What becomes a special added token."""
 
 
 class Pieces(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,11 +88,10 @@ def _check(pieces: Pieces, source: str) -> None:
 
 
 def _added(pieces: Pieces) -> list[dict[str, Any]]:
-    special = (PieceType.UNKNOWN, PieceType.CONTROL)
     return [
-        added_token(number, text, special=kind in special)
+        added_token(number, text, special=kind in SPECIAL)
         for number, (text, kind) in enumerate(zip(pieces.texts, pieces.types, strict=True))
-        if kind in special or (kind == PieceType.USER_DEFINED and text.strip(BLANK))
+        if kind in SPECIAL or (kind == PieceType.USER_DEFINED and text.strip(BLANK))
     ]
 
 

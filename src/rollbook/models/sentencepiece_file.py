@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rollbook.errors import ModelError
-from rollbook.models.pieces import Pieces, PieceType, pieces_json
+from rollbook.models.pieces import SPECIAL, Pieces, PieceType, pieces_json
 
 __all__ = ["sentencepiece_json", "sentencepiece_roles"]
 
@@ -77,8 +77,7 @@ def _read(data: bytes, source: str) -> _Model:
     )
     places = {role: trainer.get(field, default) for role, (field, default) in _ROLES.items()}
     roles = {role: place for role, place in places.items() if isinstance(place, int) and place < len(rows)}
-    special = (PieceType.CONTROL, PieceType.UNKNOWN)
-    return _Model(pieces, {role: rows[place][0] for role, place in roles.items() if rows[place][2] in special})
+    return _Model(pieces, {role: rows[place][0] for role, place in roles.items() if rows[place][2] in SPECIAL})
 
 
 def _check(trainer: dict[int, int | bytes], normalizer: dict[int, int | bytes], source: str) -> None:
