@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from rollbook.errors import ModelError
-from rollbook.render.findings import Finding, Property, TemplateReport, Verdict
+from rollbook.render.findings import Property, TemplateFinding, TemplateReport, Verdict
 from rollbook.render.increments import BaseCalls
 from rollbook.render.probe import Facts, probe
 from rollbook.render.properties import findings_of
@@ -35,7 +35,7 @@ def report(text: str, *stops: str) -> TemplateReport:
     return TemplateReport("t", "", tuple(findings_of(probe(ChatTemplate(text), stops or STOPS))))
 
 
-def finding(text: str, asked: Property, *stops: str) -> Finding:
+def finding(text: str, asked: Property, *stops: str) -> TemplateFinding:
     got = report(text, *stops).get(asked)
     assert got is not None
     return got

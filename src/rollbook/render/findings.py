@@ -14,7 +14,7 @@ import msgspec
 
 from rollbook.errors import ModelError
 
-__all__ = ["Finding", "Property", "TemplateRefused", "TemplateReport", "Verdict"]
+__all__ = ["Property", "TemplateFinding", "TemplateRefused", "TemplateReport", "Verdict"]
 
 
 class Property(StrEnum):
@@ -69,7 +69,7 @@ class Verdict(StrEnum):
     """Training on such tokens would be wrong."""
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"about": "property"}):
+class TemplateFinding(msgspec.Struct, frozen=True, kw_only=True, rename={"about": "property"}):
     """One property of one template."""
 
     about: Property
@@ -92,7 +92,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"about": "prope
 class TemplateRefused(ModelError):
     """The template cannot be used, and the finding that forbids it."""
 
-    def __init__(self, finding: Finding) -> None:
+    def __init__(self, finding: TemplateFinding) -> None:
         super().__init__(finding.meaning)
         self.finding = finding
 
@@ -104,7 +104,7 @@ class TemplateReport:
     name: str
     template_hash: str
     """sha256 of the template's text in hex."""
-    findings: tuple[Finding, ...]
+    findings: tuple[TemplateFinding, ...]
 
     @property
     def sound(self) -> bool:
@@ -112,11 +112,11 @@ class TemplateReport:
         return all(finding.verdict is not Verdict.UNSOUND for finding in self.findings)
 
     @property
-    def forbidding(self) -> Finding | None:
+    def forbidding(self) -> TemplateFinding | None:
         """The first finding because of which no renderer is built; None: one is."""
         return next((finding for finding in self.findings if finding.forbids), None)
 
-    def get(self, asked: Property) -> Finding | None:
+    def get(self, asked: Property) -> TemplateFinding | None:
         """The finding for one property; None where it could not be looked at."""
         return next((finding for finding in self.findings if finding.about is asked), None)
 

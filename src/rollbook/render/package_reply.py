@@ -28,14 +28,12 @@ from typing import Any, Protocol, cast
 from msgspec.structs import replace
 
 from rollbook.render.calls import CallReader, json_call, read_json, text_of
+from rollbook.render.formats import REASONING
 from rollbook.render.vocabulary import Vocabulary, show_bytes
 from rollbook.trace.message import Message, ParseStatus, Role, ToolCall
 from rollbook.trace.tools import ToolSpec
 
 __all__ = ["Body", "Form", "ReadCall", "ReadReply", "ReplyCheck", "body_of"]
-
-REASONING = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("◁think▷", "◁/think▷"))
-"""Openers and closers of reasoning."""
 
 
 class ReadCall(Protocol):

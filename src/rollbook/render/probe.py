@@ -23,7 +23,8 @@ from typing import Any
 
 from rollbook.errors import ModelError
 from rollbook.render.conversation import TemplateMessage
-from rollbook.render.findings import Finding, Property, TemplateRefused, Verdict
+from rollbook.render.findings import Property, TemplateFinding, TemplateRefused, Verdict
+from rollbook.render.formats import REASONING
 from rollbook.render.increments import BaseCalls, Increments, Shape, Tools, common_prefix, last_of
 from rollbook.render.specimens import (
     CALLS,
@@ -35,6 +36,7 @@ from rollbook.render.specimens import (
     SYSTEM_TEXT,
     TOOL,
     TRIALS,
+    Cause,
     Trial,
     tagged,
 )
@@ -49,7 +51,7 @@ MAX_KEPT = 64
 """Templates whose results are kept."""
 
 _REASONING = re.compile(
-    r"<think>.*?</think>|\[THINK\].*?\[/THINK\]|\u25c1think\u25b7.*?\u25c1/think\u25b7|\s+", re.DOTALL
+    "|".join([*(f"{re.escape(opens)}.*?{re.escape(closes)}" for opens, closes in REASONING), r"\s+"]), re.DOTALL
 )
 """Reasoning blocks, and white space, which goes with them."""
 
@@ -58,8 +60,8 @@ _REASONING = re.compile(
 class Difference:
     """Where two texts part that should be one."""
 
-    cause: str
-    """What the conversation must have for it: ``system``, ``tools``, ``rounds``, ``reasoning``, ... or ``other``."""
+    cause: Cause
+    """What the conversation must have for it."""
     before: str
     """What stood there, or what the new messages give alone."""
     after: str
@@ -120,7 +122,7 @@ def probe(template: ChatTemplate, stops: Sequence[str]) -> Probe:
         repr(sorted(template.variables.items())),
         template.now,
     )
-    return _Kept.probe(_Key(given, template), tuple(sorted(stops)))
+    return _probe(_Key(given, template), tuple(sorted(stops)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +133,9 @@ class _Key:
     template: ChatTemplate = field(compare=False)
 
 
-class _Kept:
-    @staticmethod
-    @functools.lru_cache(maxsize=MAX_KEPT)
-    def probe(key: _Key, stops: tuple[str, ...]) -> Probe:
-        return _Trials(key.template, stops).run()
+@functools.lru_cache(maxsize=MAX_KEPT)
+def _probe(key: _Key, stops: tuple[str, ...]) -> Probe:
+    return _Trials(key.template, stops).run()
 
 
 class _Trials:
@@ -309,10 +309,10 @@ def _walk(increments: Increments, trial: Trial, tools: Tools, later: Tools) -> _
     return walk
 
 
-def _with_tools(walk: _Walk, known: set[str]) -> _Walk:
+def _with_tools(walk: _Walk, known: set[Cause]) -> _Walk:
     """The walk of a conversation with tools: what does not show without them is due to them."""
     for found in (walk.bridges, walk.rewrites):
-        found[:] = [each if each.cause in known else replace(each, cause="tools") for each in found]
+        found[:] = [each if each.cause in known else replace(each, cause=Cause.TOOLS) for each in found]
     return walk
 
 
@@ -332,10 +332,10 @@ def _difference(trial: Trial, before: str, after: str) -> Difference:
     at = common_prefix(before, after)
     shown = str(before)[at : at + 60], str(after)[at : at + 60]
     if _without_reasoning(after).startswith(_without_reasoning(before)):
-        return Difference("reasoning", *shown)
-    if trial.special == "system" and SYSTEM_TEXT not in after:
-        return Difference("other", *shown)
-    return Difference(trial.special or "other", *shown)
+        return Difference(Cause.REASONING, *shown)
+    if trial.special is Cause.SYSTEM and SYSTEM_TEXT not in after:
+        return Difference(Cause.OTHER, *shown)
+    return Difference(trial.special or Cause.OTHER, *shown)
 
 
 def _without_reasoning(text: str) -> str:
@@ -344,11 +344,13 @@ def _without_reasoning(text: str) -> str:
 
 def _by_cause(found: list[Difference]) -> list[Difference]:
     """The first difference of each cause; none that a simpler cause explains."""
-    kept: dict[str, Difference] = {}
+    kept: dict[Cause, Difference] = {}
     for difference in found:
         kept.setdefault(difference.cause, difference)
-    return [kept["other"]] if "other" in kept else list(kept.values())
+    return [kept[Cause.OTHER]] if Cause.OTHER in kept else list(kept.values())
 
 
 def _refusal(asked: Property, value: str, meaning: str) -> TemplateRefused:
-    return TemplateRefused(Finding(about=asked, value=value, verdict=Verdict.UNSOUND, meaning=meaning, forbids=True))
+    return TemplateRefused(
+        TemplateFinding(about=asked, value=value, verdict=Verdict.UNSOUND, meaning=meaning, forbids=True)
+    )

@@ -6,20 +6,20 @@ from collections.abc import Iterator
 
 from rollbook.errors import ModelError
 from rollbook.render.conversation import TemplateMessage
-from rollbook.render.findings import Finding, Property, Verdict
+from rollbook.render.findings import Property, TemplateFinding, Verdict
 from rollbook.render.formats import CallFormat, opens_reasoning, reads_back
 from rollbook.render.increments import common_prefix, last_of
 from rollbook.render.probe import Probe
-from rollbook.render.specimens import CALLS, NATIVE_IDS, PARALLEL, PLAIN, TOOL, TRIALS, WORDS, say, tagged
+from rollbook.render.specimens import CALLS, NATIVE_IDS, PARALLEL, PLAIN, TOOL, TRIALS, WORDS, Cause, say, tagged
 from rollbook.render.tracked import Tracked, message_tag, tags_of
 
 __all__ = ["call_format_of", "findings_of"]
 
-_EXCUSED = {"system": "without the system message", "rounds": "as in the first round"}
+_EXCUSED = {Cause.SYSTEM: "without the system message", Cause.ROUNDS: "as in the first round"}
 """Bridges that stay sound although the template writes more, or less, later on."""
 
 
-def findings_of(seen: Probe) -> Iterator[Finding]:
+def findings_of(seen: Probe) -> Iterator[TemplateFinding]:
     """Every finding that the template alone allows."""
     yield _found(Property.TRACKED, "yes", "Every character is known to be the template's or a message's.")
     yield from _turns(seen)
@@ -45,11 +45,13 @@ def _found(
     verdict: Verdict = Verdict.SOUND,
     example: str = "",
     forbids: bool = False,
-) -> Finding:
-    return Finding(about=asked, value=value, verdict=verdict, meaning=meaning, example=example[:400], forbids=forbids)
+) -> TemplateFinding:
+    return TemplateFinding(
+        about=asked, value=value, verdict=verdict, meaning=meaning, example=example[:400], forbids=forbids
+    )
 
 
-def _turns(seen: Probe) -> Iterator[Finding]:
+def _turns(seen: Probe) -> Iterator[TemplateFinding]:
     facts, behind = seen.facts, _behind_turn(seen)
     if facts.close is None:
         meaning = "No token of its own ends a turn: the marker of the next role does. It is sampled and trains."
@@ -70,7 +72,7 @@ def _turns(seen: Probe) -> Iterator[Finding]:
     yield _found(Property.PROMPT, "opens reasoning" if opens else "plain", meaning, verdict=verdict, example=prompt)
 
 
-def _history(seen: Probe) -> Iterator[Finding]:
+def _history(seen: Probe) -> Iterator[TemplateFinding]:
     worst = [found for found in seen.bridges if found.cause not in _EXCUSED]
     if worst:
         meaning = (
@@ -97,15 +99,15 @@ def _history(seen: Probe) -> Iterator[Finding]:
     yield _reasoning(seen)
 
 
-def _reasoning(seen: Probe) -> Finding:
-    dropped = next((found for found in seen.rewrites if found.cause == "reasoning"), None)
+def _reasoning(seen: Probe) -> TemplateFinding:
+    dropped = next((found for found in seen.rewrites if found.cause is Cause.REASONING), None)
     if dropped is not None:
         meaning = (
             "The template drops the reasoning of earlier turns. Under keep it stays in context, and a policy trained "
             "so sees another history than where it is deployed with this template."
         )
         return _found(Property.REASONING, "dropped", meaning, verdict=Verdict.DIFFERS, example=str(dropped))
-    trial = next(trial for trial in TRIALS if trial.special == "reasoning")
+    trial = next(trial for trial in TRIALS if trial.special is Cause.REASONING)
     text = _try(seen, trial.entries)
     shown = text is not None and "I think." in text
     if any(map(opens_reasoning, seen.facts.shape.prompts)) and not shown:
@@ -120,13 +122,13 @@ def _reasoning(seen: Probe) -> Finding:
     return _found(Property.REASONING, "not written", meaning)
 
 
-def _system(seen: Probe) -> Finding:
+def _system(seen: Probe) -> TemplateFinding:
     text, header = _try(seen, PLAIN[:1]), _behind_turn(seen)
     start = text.plain[: tags_of(text).find(message_tag(0))] if text is not None else ""
     own = header.plain[: tags_of(header).find(message_tag(0))].lstrip()
     bos = seen.increments.template.special_tokens.get("bos_token", "")
     default = start.removesuffix(own).removeprefix(bos).strip()
-    if any(found.cause == "system" for found in (*seen.bridges, *seen.rewrites)):
+    if any(found.cause is Cause.SYSTEM for found in (*seen.bridges, *seen.rewrites)):
         meaning = "The system message moves to the last user message; under keep it stays where it stood first."
         return _found(Property.SYSTEM, "moves", meaning, verdict=Verdict.DIFFERS, example=default)
     if default:
@@ -135,7 +137,7 @@ def _system(seen: Probe) -> Finding:
     return _found(Property.SYSTEM, "none", "Without a system message the template writes none.")
 
 
-def _date(seen: Probe) -> Finding:
+def _date(seen: Probe) -> TemplateFinding:
     if seen.asks_date:
         meaning = (
             "the chat template asks for today's date; give a fixed one (RendererConfig.now), for prompts must not "
@@ -148,7 +150,7 @@ def _date(seen: Probe) -> Finding:
     return _found(Property.DATE, "none", "The template asks for no date.")
 
 
-def _tools(seen: Probe) -> Iterator[Finding]:
+def _tools(seen: Probe) -> Iterator[TemplateFinding]:
     facts = seen.facts
     if seen.tools_refused is not None:
         meaning = (
@@ -158,7 +160,7 @@ def _tools(seen: Probe) -> Iterator[Finding]:
     elif not facts.renders_tools:
         meaning = "The template drops tools in silence; they must be told by an explicit tool prompt."
         yield _found(Property.TOOLS, "not rendered", meaning, verdict=Verdict.UNSOUND)
-    elif any(found.cause == "tools" for found in seen.rewrites):
+    elif any(found.cause is Cause.TOOLS for found in seen.rewrites):
         meaning = "Tools move to the last user message; under keep they stay, and stand once with each."
         yield _found(Property.TOOLS, "move", meaning, verdict=Verdict.DIFFERS)
     else:
@@ -187,7 +189,7 @@ def _tools(seen: Probe) -> Iterator[Finding]:
     yield _results(seen)
 
 
-def _results(seen: Probe) -> Finding:
+def _results(seen: Probe) -> TemplateFinding:
     text = _try(seen, PARALLEL) or _try(seen, [PARALLEL[0], *PARALLEL[2:]])
     if text is None:
         return _found(Property.RESULTS, "one", "The template takes one result at a time.")
@@ -202,7 +204,7 @@ def _results(seen: Probe) -> Finding:
     return _found(Property.RESULTS, "grouped" if grouped else "separate", meaning, example=between)
 
 
-def _shapes(seen: Probe) -> Finding:
+def _shapes(seen: Probe) -> TemplateFinding:
     names = ", ".join(name for name, _ in seen.refused)
     if not names:
         return _found(Property.SHAPES, "all taken", "The template takes every shape of conversation that was tried.")
@@ -210,7 +212,7 @@ def _shapes(seen: Probe) -> Finding:
     return _found(Property.SHAPES, "some refused", meaning, example="; ".join(why for _, why in seen.refused))
 
 
-def _content(seen: Probe) -> Finding:
+def _content(seen: Probe) -> TemplateFinding:
     text = _try(seen, [say("user", "  Two\n  blanks.  \n")])
     if text is None or message_tag(0) * len("  Two\n  blanks.  \n") in tags_of(text):
         return _found(Property.CONTENT, "as given", "Messages are written as they were given.")

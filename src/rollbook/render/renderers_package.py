@@ -29,11 +29,11 @@ from renderers.configs import RendererConfig as PackageConfig  # pyright: ignore
 
 from rollbook.errors import ConfigError, ModelError, boundary
 from rollbook.render.conversation import call_entry
-from rollbook.render.encode import Encoder, Piece
-from rollbook.render.formats import opens_reasoning
+from rollbook.render.encode import Encoder, Piece, shared_encoder
+from rollbook.render.formats import REASONING, opens_reasoning
 from rollbook.render.package_form import learn_form
 from rollbook.render.package_guard import HARMLESS, Guard, Owned, Rendered
-from rollbook.render.package_reply import REASONING, ReadReply, ReplyCheck
+from rollbook.render.package_reply import ReadReply, ReplyCheck
 from rollbook.render.package_tokenizer import PackageTokenizer
 from rollbook.render.protocol import Parsed, RenderedMessage, RendererInfo, Rendering
 from rollbook.render.vocabulary import show_bytes
@@ -129,7 +129,7 @@ class PackageRenderer:
     ) -> PackageRenderer:
         """`renderer`: the package's name for one (``qwen3``, ``glm-4.5`` ...) with its `options`, or what makes a
         renderer object of the package over the given tokenizer. `name`: for people and the record."""
-        encoder = Encoder(tokenizer_json)
+        encoder = shared_encoder(tokenizer_json)
         tokenizer = PackageTokenizer(tokenizer_json, encoder)
         with boundary("the renderers package makes no such renderer", ConfigError):
             if isinstance(renderer, str):

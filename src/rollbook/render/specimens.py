@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import cast
 
 from rollbook.render.conversation import TemplateMessage, call_entry
@@ -21,6 +22,7 @@ __all__ = [
     "TOOL",
     "TRIALS",
     "WORDS",
+    "Cause",
     "Trial",
     "say",
     "tagged",
@@ -40,15 +42,33 @@ WORDS = ("book", "roll")
 """What is looked up."""
 
 
+class Cause(StrEnum):
+    """What a conversation must have for a template to write it otherwise."""
+
+    SYSTEM = "system"
+    """A system message."""
+    CALLS = "calls"
+    """Calls and their results."""
+    ROUNDS = "rounds"
+    """Calls behind earlier turns."""
+    PARALLEL = "parallel"
+    """Several calls in one turn."""
+    REASONING = "reasoning"
+    """Reasoning in an earlier turn."""
+    TOOLS = "tools"
+    """Tools; no conversation is special for them, each is tried with and without."""
+    OTHER = "other"
+    """Nothing that is known."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """One conversation, and what is special about it."""
 
     name: str
     entries: list[TemplateMessage]
-    special: str | None = None
-    """What sets it apart from the trials before it: ``system``, ``calls``, ``rounds``, ``parallel``,
-    ``reasoning``."""
+    special: Cause | None = None
+    """What sets it apart from the trials before it."""
 
 
 def say(role: str, text: str, **more: object) -> TemplateMessage:
@@ -95,27 +115,31 @@ _SYSTEM = say("system", SYSTEM_TEXT)
 TRIALS = (
     Trial("plain", PLAIN),
     Trial("longer", [*PLAIN, *_MORE]),
-    Trial("system", [_SYSTEM, *PLAIN, *_MORE], "system"),
-    Trial("calls", [*CALLS, say("assistant", "That is all."), say("user", "Thanks, one more.")], "calls"),
-    Trial("calls with text", [PLAIN[0], _calls("Looking.", 0), _result(0, "found it")], "calls"),
-    Trial("parallel calls", [*PARALLEL, say("assistant", "That is all."), say("user", "One more.")], "parallel"),
-    Trial("rounds", [*CALLS, _calls("", 1), _result(1, "lost it"), *_MORE], "rounds"),
-    Trial("calls after talk", [*PLAIN, *CALLS[1:]], "rounds"),
-    Trial("reasoning", [PLAIN[0], say("assistant", "Done.", reasoning_content="I think."), PLAIN[2]], "reasoning"),
+    Trial("system", [_SYSTEM, *PLAIN, *_MORE], Cause.SYSTEM),
+    Trial("calls", [*CALLS, say("assistant", "That is all."), say("user", "Thanks, one more.")], Cause.CALLS),
+    Trial("calls with text", [PLAIN[0], _calls("Looking.", 0), _result(0, "found it")], Cause.CALLS),
+    Trial("parallel calls", [*PARALLEL, say("assistant", "That is all."), say("user", "One more.")], Cause.PARALLEL),
+    Trial("rounds", [*CALLS, _calls("", 1), _result(1, "lost it"), *_MORE], Cause.ROUNDS),
+    Trial("calls after talk", [*PLAIN, *CALLS[1:]], Cause.ROUNDS),
+    Trial("reasoning", [PLAIN[0], say("assistant", "Done.", reasoning_content="I think."), PLAIN[2]], Cause.REASONING),
     Trial(
-        "reasoning in the text", [PLAIN[0], say("assistant", "<think>\nHm.\n</think>\n\nDone."), PLAIN[2]], "reasoning"
+        "reasoning in the text",
+        [PLAIN[0], say("assistant", "<think>\nHm.\n</think>\n\nDone."), PLAIN[2]],
+        Cause.REASONING,
     ),
     Trial(
         "reasoning about calls",
         [*CALLS[:1], _calls("", 0, reasoning_content="I think."), *CALLS[2:], *_MORE],
-        "reasoning",
+        Cause.REASONING,
     ),
 )
 
 _SPOKEN = [PLAIN[0], say("assistant", "Look up: book."), _result(0, "found it")]
 SPOKEN_TRIALS = (
-    Trial("results of spoken calls", [*_SPOKEN, say("assistant", "That is all."), PLAIN[2]], "calls"),
-    Trial("rounds of them", [*_SPOKEN, say("assistant", "Look up: roll."), _result(1, "lost it"), *_MORE], "rounds"),
+    Trial("results of spoken calls", [*_SPOKEN, say("assistant", "That is all."), PLAIN[2]], Cause.CALLS),
+    Trial(
+        "rounds of them", [*_SPOKEN, say("assistant", "Look up: roll."), _result(1, "lost it"), *_MORE], Cause.ROUNDS
+    ),
 )
 """For templates without a place for calls, which an explicit tool prompt has the model write as text."""
 
