@@ -211,8 +211,8 @@ MUTANTS = [
     mutant(
         "drift is none without a re-encoder",
         "drift",
-        'Measure.none("no re-encoder was given',
-        'Measure.count(0, 0) or Measure.none("no re-encoder was given',
+        "Measure.none(NO_RENDERER, forks_by_drift=self.forks)",
+        "Measure.count(0, 0)",
         "drift.py::test_without_a_reencoder_it_is_not_judged_and_not_zero",
     ),
     mutant(

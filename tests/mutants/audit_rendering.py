@@ -110,8 +110,8 @@ MUTANTS: list[Mutant] = [
     mutant(
         "all boundaries are looked at",
         "separators",
-        "min(MOST, len(found))",
-        "len(found)",
+        "spread(len(found), MOST)",
+        "range(len(found))",
         "separators.py::test_a_long_trace_is_sampled_and_says_so",
     ),
     mutant(

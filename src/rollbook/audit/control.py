@@ -1,9 +1,9 @@
 """Control tokens and text: content that holds one, text that spells one, sampled text that would become one.
 
 Rules: content never holds a control token, whoever wrote the trace; but for a rewritten turn of the policy, whose ids
-are content where it is sampled no more. Text from outside that spells one is harmless as
-long as its tokens are ordinary, and is counted. A policy may spell one as well, in ordinary tokens: the stored turn
-is right, but its text, encoded again, has a turn boundary that nobody sampled.
+are content where it is sampled no more. Text from outside that spells one is harmless as long as its tokens are
+ordinary, and is counted. A policy may spell one as well, in ordinary tokens: the stored turn is right, but its text,
+encoded again, has a turn boundary that nobody sampled.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ControlInContent:
 
     def __init__(self, findings: Findings, reencoder: Reencoder | None) -> None:
         self.findings, self.reencoder = findings, reencoder
-        self.control = np.array(sorted(reencoder.control_ids) if reencoder is not None else [], np.int32)
+        self.control = _control_ids(reencoder)
         self.judged = self.content = self.wrong = 0
         self.skipped = Counter[str]()
 
@@ -106,7 +106,7 @@ class ControlFromText:
 
     def __init__(self, findings: Findings, reencoder: Reencoder | None) -> None:
         self.findings, self.reencoder = findings, reencoder
-        self.control = np.array(sorted(reencoder.control_ids) if reencoder is not None else [], np.int32)
+        self.control = _control_ids(reencoder)
         self.turns = self.forged = 0
         self.skipped = Counter[str]()
 
@@ -141,6 +141,10 @@ class ControlFromText:
         if self.reencoder is None:
             return Measure.none(NO_RENDERER)
         return Measure.share(self.forged, self.turns, NO_TURN, **self.skipped)
+
+
+def _control_ids(reencoder: Reencoder | None) -> TokenIds:
+    return np.array([] if reencoder is None else sorted(reencoder.control_ids), np.int32)
 
 
 def _texts(message: Message) -> Iterator[str]:

@@ -11,7 +11,7 @@ from collections import Counter
 import numpy as np
 
 from rollbook.audit.measure import Findings, Measure, Reencoder
-from rollbook.audit.origin import foreign_tokenizer, policies_of
+from rollbook.audit.origin import NO_RENDERER, NO_TURN, foreign_tokenizer, policies_of
 from rollbook.trace.node import ForkReason, Node, TokenIds
 from rollbook.trace.trace import Trace
 
@@ -53,9 +53,8 @@ class Drift:
 
     def finish(self) -> Measure:
         if self.reencoder is None:
-            return Measure.none("no re-encoder was given: pass the run's renderer", forks_by_drift=self.forks)
-        nothing = "no turn was sampled with this tokenizer: pass the renderer that the run used"
-        return Measure.share(self.drifted, self.turns, nothing, forks_by_drift=self.forks, **self.skipped)
+            return Measure.none(NO_RENDERER, forks_by_drift=self.forks)
+        return Measure.share(self.drifted, self.turns, NO_TURN, forks_by_drift=self.forks, **self.skipped)
 
 
 def first_difference(kept: TokenIds, found: TokenIds) -> int | None:

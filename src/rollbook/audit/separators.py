@@ -25,6 +25,7 @@ from rollbook.audit.origin import (
     policies_of,
     tools_changed,
 )
+from rollbook.audit.places import spread
 from rollbook.errors import ModelError
 from rollbook.trace.message import Origin
 from rollbook.trace.node import ROOT, ForkReason, Mark, TokenIds
@@ -61,8 +62,7 @@ class Separators:
             return
         found = list(_boundaries(trace))
         self.all += len(found)
-        chosen = {int(place) for place in np.linspace(0, len(found) - 1, min(MOST, len(found)))}
-        for place in sorted(chosen):
+        for place in spread(len(found), MOST):
             self._boundary(self.reencoder, trace, found[place])
 
     def _boundary(self, reencoder: Reencoder, trace: Trace, at: _Boundary) -> None:

@@ -27,7 +27,7 @@ from rollbook.audit.origin import (
     policies_of,
     tools_changed,
 )
-from rollbook.audit.places import locate
+from rollbook.audit.places import locate, spread
 from rollbook.errors import ModelError
 from rollbook.render.context import as_written
 from rollbook.render.findings import Property
@@ -59,8 +59,7 @@ class TemplateDrift:
             return
         branches = trace.graph.branches()
         self.all += len(branches)
-        chosen = {int(place) for place in np.linspace(0, len(branches) - 1, min(MOST, len(branches)))}
-        for place in sorted(chosen):
+        for place in spread(len(branches), MOST):
             self._branch(self.reencoder, trace, branches[place])
 
     def _branch(self, reencoder: Reencoder, trace: Trace, branch: Branch) -> None:
