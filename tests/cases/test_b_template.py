@@ -58,7 +58,7 @@ def result(text: str, call_id: str = "c0", name: str = "get_weather") -> Message
 
 
 def ids_of(made: Rendering) -> list[int]:
-    return np.concatenate([*(one.token_ids for one in made.messages), made.prompt_ids]).tolist()
+    return made.token_ids.tolist()
 
 
 def kinds_of(made: Rendering) -> list[int]:

@@ -47,7 +47,7 @@ MUTANTS = [
     ),
     calls("a name may be anything", "if not isinstance(name, str):", "if False:", STATUS),
     calls("arguments may be anything", "if not isinstance(arguments, dict):", "if arguments is None:", STATUS),
-    calls("further keys are passed over", "if attempt.further is not None:", "if False:", STATUS),
+    calls("further keys are passed over", "if attempt.surplus is not None:", "if False:", STATUS),
     calls(
         "a tool's name is guessed",
         "if tool.name == attempt.name)",
@@ -90,11 +90,12 @@ MUTANTS = [
         "self._until = frozenset(self._markers.reasoning.values())",
         "test_only_its_own_marker_ends_reasoning",
     ),
-    reply(
+    Mutant(
         "bytes that are no text are lost",
+        "render/reply_message.py",
         'raw=None if "\\ufffd" not in text or text.encode() == content else content',
         "raw=None",
-        "test_bytes_that_are_not_utf8_are_kept",
+        "tests/render/test_reply_message.py::test_bytes_are_kept_where_they_are_no_text",
     ),
     reply(
         "a call may stand outside its section",
@@ -144,7 +145,7 @@ MUTANTS = [
         "test_markers_inside_a_value_are_ambiguous",
     ),
     form("text between pairs is lost", "glm", " or any(gaps):", ":", "test_what_does_not_run"),
-    form("a key may stand twice", "glm", "if key in values:", "if False:", "test_what_does_not_run"),
+    form("a key of a pair may stand twice", "glm", "if key in values:", "if False:", "test_what_does_not_run"),
     form(
         "a wrong id names a tool",
         "kimi",
@@ -175,7 +176,13 @@ MUTANTS = [
         "if False:",
         "test_lists_nest_as_deep_as_the_bound",
     ),
-    form("numbers have no bound", "llama_pythonic", "if big:", "if False:", "test_numbers_that_are_too_large"),
+    form(
+        "numbers of Python calls have no bound",
+        "llama_pythonic",
+        "if big:",
+        "if False:",
+        "test_numbers_that_are_too_large",
+    ),
     form(
         "untyped text gets a type",
         "typed",

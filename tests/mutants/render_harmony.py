@@ -135,10 +135,4 @@ MUTANTS = [
         "                if at < start:\n                    yield",
         "test_what_stands_behind_a_call_is_read_on",
     ),
-    reply(
-        "bytes are not kept",
-        'raw=None if "\\ufffd" not in text or text.encode() == content else content,',
-        "raw=None,",
-        "test_bytes_that_are_no_text_are_kept",
-    ),
 ]

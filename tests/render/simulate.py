@@ -155,8 +155,7 @@ def yardstick(name: str) -> Yardstick:
 
 def ids_of(rendering: Rendering) -> tuple[int, ...]:
     """All ids of a rendering, the generation prompt too."""
-    parts = [*(one.token_ids for one in rendering.messages), rendering.prompt_ids]
-    return tuple(np.concatenate(parts).tolist())
+    return tuple(rendering.token_ids.tolist())
 
 
 def moments(name: str, talk: Conversation) -> Iterator[Moment]:

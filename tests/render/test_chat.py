@@ -54,7 +54,7 @@ turns_of = st.lists(st.tuples(said, users | results), max_size=4)
 
 
 def ids_of(rendering: Rendering) -> list[int]:
-    return np.concatenate([*(one.token_ids for one in rendering.messages), rendering.prompt_ids]).tolist()
+    return rendering.token_ids.tolist()
 
 
 def as_shown(chosen: Family, text: str) -> str:

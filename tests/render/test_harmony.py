@@ -51,7 +51,7 @@ def called(text: str, raw: str = '{"a": 1}', **more: Any) -> Message:
 
 
 def ids_of(rendering: Rendering) -> list[int]:
-    return np.concatenate([*(one.token_ids for one in rendering.messages), rendering.prompt_ids]).tolist()
+    return rendering.token_ids.tolist()
 
 
 def plain(text: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rollbook.errors import ModelError
-from rollbook.render.package_reply import Body
+from rollbook.render.package_reply import BodyKind
 from rollbook.render.renderers_package import PackageRenderer
 from rollbook.trace.message import Message, ParseStatus, Role
 from rollbook.trace.tools import ToolSpec
@@ -35,7 +35,7 @@ class Package:
 
     tokens: str
     """Its control tokens beside those of Qwen."""
-    body: Body
+    body: BodyKind
     call: str
 
 
@@ -54,19 +54,19 @@ KIMI = (
 PACKAGES = {
     "glm-4.5": Package(
         "</arg_key> </arg_value> <arg_key> <arg_value> <sop> <|assistant|> <|observation|> <|system|> <|user|> [gMASK]",
-        Body.OTHER,
+        BodyKind.OTHER,
         GLM,
     ),
-    "qwen3.5": Package("<|image_pad|> <|video_pad|> <|vision_end|> <|vision_start|>", Body.OTHER, XML),
+    "qwen3.5": Package("<|image_pad|> <|video_pad|> <|vision_end|> <|vision_start|>", BodyKind.OTHER, XML),
     "kimi-k2": Package(
         "<|im_assistant|> <|im_middle|> <|im_system|> <|im_user|> <|tool_call_argument_begin|> <|tool_call_begin|> "
         "<|tool_call_end|> <|tool_calls_section_begin|> <|tool_calls_section_end|>",
-        Body.OTHER,
+        BodyKind.OTHER,
         KIMI,
     ),
     "llama-3": Package(
         "<|begin_of_text|> <|end_header_id|> <|end_of_text|> <|eom_id|> <|eot_id|> <|start_header_id|>",
-        Body.OTHER,
+        BodyKind.OTHER,
         '{{"name": "read", "parameters": {{"path": "a", "line": {}}}}}',
     ),
 }
@@ -124,6 +124,6 @@ def test_a_renderer_that_leaves_tools_out_is_refused_when_tools_are_given():
     results = ("outputs begin", "outputs end", "output begin", "output end")
     names = ["begin of sentence", "end of sentence", "User", "Assistant", *(f"tool {name}" for name in tools + results)]
     tokens = " ".join("<\uff5c" + name.replace(" ", "\u2581") + "\uff5c>" for name in names)
-    PACKAGES["deepseek-v3"] = Package(tokens, Body.OTHER, "")
+    PACKAGES["deepseek-v3"] = Package(tokens, BodyKind.OTHER, "")
     with pytest.raises(ModelError, match="leaves out the tool 'read'"):
         renderer("deepseek-v3").open([said(Role.USER, "hi")], [READ])

@@ -8,7 +8,7 @@ import pytest
 from renderers import ParsedToolCall
 
 from rollbook.errors import ModelError
-from rollbook.render.package_reply import Body, body_of
+from rollbook.render.package_reply import BodyKind, body_of
 from rollbook.render.renderers_package import PackageRenderer
 from tests.render.families import encoder, tokenizer_json
 from tests.render.package_fakes import Faulty
@@ -17,7 +17,7 @@ from tests.render.test_renderers_package import SMALL
 
 def test_the_form_of_qwen_is_learned():
     form, added = SMALL._reply._form, encoder(marked=True).added
-    assert (form.body, form.opener, form.closer) == (Body.CALL, added["<tool_call>"], added["</tool_call>"])
+    assert (form.body, form.opener, form.closer) == (BodyKind.CALL, added["<tool_call>"], added["</tool_call>"])
     assert form.marked
 
 
@@ -41,7 +41,11 @@ def test_a_renderer_that_does_not_read_its_own_call_is_refused(change):
 
 @pytest.mark.parametrize(
     ("raw", "body"),
-    [('{"name": "f", "arguments": {"a": 1}}', Body.CALL), ('{"a": 1}', Body.ARGUMENTS), ("<a>1</a>", Body.OTHER)],
+    [
+        ('{"name": "f", "arguments": {"a": 1}}', BodyKind.CALL),
+        ('{"a": 1}', BodyKind.ARGUMENTS),
+        ("<a>1</a>", BodyKind.OTHER),
+    ],
 )
 def test_the_body_of_a_call(raw, body):
     assert body_of(ParsedToolCall(raw=raw, name="f", arguments={"a": 1})) is body

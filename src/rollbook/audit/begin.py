@@ -16,7 +16,6 @@ from rollbook.audit.measure import Findings, Measure, Reencoder
 from rollbook.audit.origin import NO_BRANCH, NO_RENDERER, foreign_template, policies_of
 from rollbook.audit.places import locate
 from rollbook.errors import ModelError
-from rollbook.render.protocol import Rendering
 from rollbook.trace.message import Message, Role
 from rollbook.trace.node import Branch, Mark, TokenIds
 from rollbook.trace.runs import RunKind, expand_runs
@@ -99,17 +98,13 @@ def _begin(reencoder: Reencoder) -> _Begin | str:
         return "the model names no begin token"
     question = [Message(role=Role.USER, content="What is asked?")]
     try:
-        start = _ids(reencoder.open(question, ()))
-        behind = _ids(reencoder.extend(min(reencoder.info.stop_ids), question, ()))
+        start = reencoder.open(question, ()).token_ids
+        behind = reencoder.extend(min(reencoder.info.stop_ids), question, ()).token_ids
     except ModelError as error:
         return f"the template refuses a plain question ({error})"
     written = _leading(start, token)
     inside = bool(np.any(start[written:] == token) or np.any(behind == token))
     return _Begin(token, reencoder.decode(np.array([token], np.int32)), written, inside)
-
-
-def _ids(rendering: Rendering) -> TokenIds:
-    return np.concatenate([*(message.token_ids for message in rendering.messages), rendering.prompt_ids])
 
 
 def _leading(ids: TokenIds, token: int) -> int:

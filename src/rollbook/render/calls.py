@@ -85,8 +85,8 @@ class Attempt:
     """The id that the policy wrote; None where it wrote none."""
     convert: Callable[[dict[str, Any], Schema], dict[str, Any]] | None = None
     """For a form without types: gives the values the types of the tool's schema. Raises `Refused`."""
-    further: str | None = None
-    """A key of the call that the form does not have; None: there is none."""
+    surplus: str | None = None
+    """What is wrong with a key that the form does not have; None: there is none."""
 
 
 class _BigNumber:
@@ -167,8 +167,8 @@ class CallReader:
         return ToolCall(id=native or call_id, name=name, arguments=arguments, raw=shown, status=status, error=error)
 
     def _checked(self, attempt: Attempt, tools: Sequence[ToolSpec]) -> dict[str, Any]:
-        if attempt.further is not None:
-            raise Refused(ParseStatus.BAD_ARGUMENTS, attempt.further)
+        if attempt.surplus is not None:
+            raise Refused(ParseStatus.BAD_ARGUMENTS, attempt.surplus)
         tool = next((tool for tool in tools if tool.name == attempt.name), None)
         if tool is None:
             raise Refused(ParseStatus.UNKNOWN_TOOL, _unknown(attempt.name, tools))
@@ -233,9 +233,9 @@ def call_of(value: Any, arguments_key: str, *, id_key: str | None = None) -> Att
     if not isinstance(name, str):
         raise Refused(ParseStatus.MISSING_NAME, 'the tool call has no "name" that is a string')
     further = sorted(fields.keys() - {"name", arguments_key, id_key})
-    what = f'only "name" and "{arguments_key}" may be given, not {further[0][:60]!r}' if further else None
+    surplus = f'only "name" and "{arguments_key}" may be given, not {further[0][:60]!r}' if further else None
     arguments = _arguments(fields, arguments_key, name, native)
-    return Attempt(name=name, arguments=arguments, native_id=native, further=what)
+    return Attempt(name=name, arguments=arguments, native_id=native, surplus=surplus)
 
 
 def json_arguments(text: str, name: str, native_id: str | None = None) -> Attempt:

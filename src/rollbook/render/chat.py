@@ -17,7 +17,6 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from rollbook.errors import ModelError
 from rollbook.render.conversation import Chat, TemplateMessage
@@ -34,7 +33,7 @@ from rollbook.render.text_side import TextSide
 from rollbook.render.toolprompt import ToolPrompt
 from rollbook.trace.message import Message, Role
 from rollbook.trace.node import TokenIds
-from rollbook.trace.runs import RunKind, make_runs
+from rollbook.trace.runs import RunKind
 from rollbook.trace.tools import ToolSpec
 
 __all__ = ["ChatRenderer", "RendererConfig"]
@@ -83,7 +82,6 @@ class ChatRenderer(TextSide):
         self._chat = Chat(tool_prompt, facts.renders_calls, shape.arguments_as_text, shape.silent_calls)
         self._reader = ReplyReader(call_format, encoder.vocabulary, encoder.added)
         self._call_format = call_format
-        self._ids = encoder.added
 
     @classmethod
     def build(cls, tokenizer_json: bytes, template: str, config: RendererConfig) -> ChatRenderer:
@@ -169,12 +167,12 @@ class ChatRenderer(TextSide):
         text = self._increments.after_turn(self._chat.entries(messages), passed)
         pieces = self._encoder.encode(text.text, text.ends, behind=True)
         notes: tuple[str, ...] = ()
-        stop = self._ids[text.stop]
+        stop = self._encoder.added[text.stop]
         if last_id != stop:
             sampled_stop = last_id in self._info.stop_ids
             if self._facts.close is None or not sampled_stop:
                 kind = RunKind.SCAFFOLD if self._facts.close is None else RunKind.FORCED
-                pieces[0] = _behind(stop, kind, pieces[0])
+                pieces[0] = pieces[0].led_by(stop, kind)
             if sampled_stop:
                 notes = (
                     f"the turn ended with {self._encoder.vocabulary.join([last_id]).decode()}, "
@@ -225,9 +223,3 @@ class ChatRenderer(TextSide):
             tools_rendered=True,
             notes=notes,
         )
-
-
-def _behind(token: int, kind: RunKind, piece: Piece) -> Piece:
-    """`piece` with one token of `kind` in front."""
-    head = make_runs((kind, 1))
-    return Piece(np.concatenate((np.array([token], np.int32), piece.token_ids)), np.concatenate((head, piece.runs)))

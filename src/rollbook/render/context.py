@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 
 from rollbook.errors import ModelError
+from rollbook.render.encode import Piece
 from rollbook.render.increments import common_prefix
 from rollbook.render.protocol import RenderedMessage, Renderer, Rendering
 from rollbook.trace.message import Message, ParseStatus, Role, ToolCall, canonical_bytes
@@ -235,9 +236,8 @@ def _closed(kept: Sequence[_Kept], shared: int, behind: Sequence[RenderedMessage
 
 
 def _behind(close: tuple[int, RunKind], message: RenderedMessage) -> RenderedMessage:
-    ids = np.concatenate((np.array([close[0]], np.int32), message.token_ids))
-    runs = compress_runs(np.concatenate(([close[1]], expand_runs(message.runs))))
-    return replace(message, token_ids=ids, runs=runs)
+    piece = Piece(message.token_ids, message.runs).led_by(*close)
+    return replace(message, token_ids=piece.token_ids, runs=piece.runs)
 
 
 def _tools_fork(before: Sequence[ToolSpec], now: Sequence[ToolSpec]) -> Fork:

@@ -17,7 +17,7 @@ from rollbook.render.tracked import CONTENT, Tracked, call_tag, message_tag, sca
 from rollbook.trace.message import Message, ParseStatus, Role, ToolCall
 from rollbook.trace.tools import ToolSpec
 
-__all__ = ["Chat", "TemplateMessage", "call_entry", "message_text"]
+__all__ = ["Chat", "TemplateMessage", "call_entry", "did_not_parse", "message_text", "whole_call"]
 
 TemplateMessage = dict[str, Any]
 """One entry of a template's ``messages``."""
@@ -50,7 +50,7 @@ class Chat:
 
     def _entry(self, message: Message, index: int) -> TemplateMessage:
         role, text, tag = message.role, message_text(message), message_tag(index)
-        calls = [_checked(call) for call in message.tool_calls]
+        calls = [whole_call(call) for call in message.tool_calls]
         if role is Role.TOOL and self.tool_prompt is not None:
             role, text = self.tool_prompt.result_role, self.tool_prompt.result_text(text)
         if calls and self.tool_prompt is not None:
@@ -88,12 +88,18 @@ def message_text(message: Message) -> str:
     )
 
 
-def _checked(call: ToolCall) -> ToolCall:
+def whole_call(call: ToolCall) -> ToolCall:
+    """`call`, which must have parsed. Raises `ModelError`."""
     if call.status is not ParseStatus.OK or call.name is None or call.arguments is None:
-        raise ModelError(
-            f"tool call {call.id!r} did not parse ({call.status}); give such a message as text, not as a call"
-        )
+        raise did_not_parse(call)
     return call
+
+
+def did_not_parse(call: ToolCall) -> ModelError:
+    """The error for a call that cannot be written as one."""
+    return ModelError(
+        f"tool call {call.id!r} did not parse ({call.status}); give such a message as text, not as a call"
+    )
 
 
 def call_entry(

@@ -30,7 +30,7 @@ from rollbook.render.offsets import Offsets
 from rollbook.render.tracked import SCAFFOLD, Tracked, scaffold, tags_of
 from rollbook.render.vocabulary import Vocabulary, show_bytes
 from rollbook.trace.node import TokenIds
-from rollbook.trace.runs import RunKind, Runs, make_runs
+from rollbook.trace.runs import RunKind, Runs, compress_runs, expand_runs, make_runs
 
 __all__ = ["Encoder", "Piece", "shared_encoder"]
 
@@ -51,6 +51,11 @@ class Piece:
     """int32, shape (tokens,)."""
     runs: Runs
     """int32, shape (runs, 2), covering `token_ids`."""
+
+    def led_by(self, token: int, kind: RunKind) -> Piece:
+        """The piece with one token of `kind` in front."""
+        ids = np.concatenate((np.array([token], np.int32), self.token_ids))
+        return Piece(ids, compress_runs(np.concatenate(([kind], expand_runs(self.runs)))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +116,15 @@ class Encoder:
             self.escapes = self._find_escapes()
             """Replaces what the tokenizer cannot spell."""
             self._check_bare()
-            self.blank_first, self.blank_behind = (self._adds_blank(behind=behind) for behind in (False, True))
+            self.blank_first = self._adds_blank(behind=False)
+            """True where the tokenizer puts a dummy blank before the first segment of a text (a Metaspace does so only
+            where the segment does not begin with a blank)."""
+            self.blank_behind = self._adds_blank(behind=True)
+            """True where it also puts one before each segment behind a control token."""
             doubled = self._encode_bare(" a", behind=False).ids
-            self._doubles = (
-                self.vocabulary.join(doubled) == b"  a"
-            )  # a Metaspace adds none where the text begins with one
+            # a Metaspace adds none where the text begins with one
+            self._doubles = self.vocabulary.join(doubled) == b"  a"
             self._check_whole()
-
-    blank_first: bool
-    """True where the tokenizer puts a dummy blank before the first segment of a text (a Metaspace does so only where
-    the segment does not begin with a blank)."""
-    blank_behind: bool
-    """True where it also puts one before each segment behind a control token."""
 
     @property
     def vocab_size(self) -> int:
@@ -152,13 +154,13 @@ class Encoder:
                     f"the tokenizer's added token {text!r} has id {token}, which the library cannot give it"
                 )
             if token in self.control:
-                self._encode_bare(self.escapes.apply(Tracked(text)), behind=False)
+                self._encode_bare(self.escapes.plain(text), behind=False)
             elif self._bare.token_to_id(text) != token:
                 raise ModelError(f"the tokenizer's added token {text!r} cannot be kept apart from its control tokens")
 
     def _adds_blank(self, *, behind: bool) -> bool:
         """Whether a dummy blank stands before text; refuses a tokenizer whose tokens do not spell the text."""
-        text = self.escapes.apply(Tracked(_SAMPLE)).plain
+        text = self.escapes.plain(_SAMPLE)
         found = self.vocabulary.join(self._encode_bare(text, behind=behind).ids)
         blanks = len(found) - len(text.encode())
         if blanks not in (0, 1) or found != b" " * blanks + text.encode():
@@ -204,7 +206,7 @@ class Encoder:
         """`text` as content: never a control token. `behind`: it stands behind a control token, not at the start.
         int32, shape (tokens,). The ids spell `text`, after a dummy blank where `blank_first` or `blank_behind` is
         true."""
-        encoding = self._encode_bare(self.escapes.apply(Tracked(text)), behind=behind)
+        encoding = self._encode_bare(self.escapes.plain(text), behind=behind)
         return np.array(encoding.ids, np.int32)
 
     def encode_parsed(self, text: str) -> TokenIds:

@@ -59,6 +59,10 @@ class Escapes:
         """For a vocabulary that reads the name of a byte as that byte."""
         return cls(re.compile(f"([{_SURROGATES}]|<(?=0x[0-9A-F]{{2}}>))"))
 
+    def plain(self, text: str) -> str:
+        """`text` with escapes."""
+        return self.apply(Tracked(text)).plain
+
     def apply(self, text: Tracked) -> Tracked:
         """`text` with escapes, which keep the tag of the character that they stand for."""
         if not self.pattern.search(text):

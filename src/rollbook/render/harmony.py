@@ -33,13 +33,12 @@ import numpy as np
 import openai_harmony as library  # pyright: ignore[reportMissingTypeStubs] (it is typed, but does not say so)
 
 from rollbook.errors import ModelError, boundary
-from rollbook.render.conversation import message_text
+from rollbook.render.conversation import did_not_parse, message_text
 from rollbook.render.encode import Encoder, shared_encoder
 from rollbook.render.findings import Property
 from rollbook.render.harmony_reply import HarmonyReader, Mark
 from rollbook.render.protocol import Parsed, RenderedMessage, RendererInfo, Rendering
 from rollbook.render.text_side import TextSide
-from rollbook.render.tracked import Tracked
 from rollbook.trace.message import Message, Role, ToolCall
 from rollbook.trace.node import TokenIds
 from rollbook.trace.runs import RunKind, Runs, compress_runs
@@ -127,9 +126,9 @@ def load_encoding() -> HarmonyEncoding:
 class HarmonyRenderer(TextSide):
     """A `Renderer` for gpt-oss. Stateless but for caches."""
 
-    def __init__(self, encoding: HarmonyEncoding, encoder: Encoder, config: HarmonyConfig, sum_: str) -> None:
-        self._encoding = encoding
+    def __init__(self, encoding: HarmonyEncoding, encoder: Encoder, config: HarmonyConfig, tokenizer_hash: str) -> None:
         super().__init__(encoder, None)  # the format has no start token
+        self._encoding = encoding
         self._config = config
         self._reader = HarmonyReader(encoder.vocabulary, encoder.added)
         self._heads: dict[_Head, tuple[list[int], int]] = {}
@@ -141,7 +140,7 @@ class HarmonyRenderer(TextSide):
         ends = (Mark.RETURN, Mark.CALL, Mark.TEXT_END)
         self._info = RendererInfo(
             name=config.name,
-            tokenizer_hash=sum_,
+            tokenizer_hash=tokenizer_hash,
             template_hash=_template_hash(config),
             vocab_size=encoder.vocab_size,
             stop_ids=frozenset(encoder.added[mark] for mark in ends),
@@ -237,7 +236,7 @@ class HarmonyRenderer(TextSide):
             return _scaffold(ids)
         body = ids.index(self._encoder.added[Mark.MESSAGE]) + 1
         before, _, after = self._encoder.vocabulary.join(ids[body:-1]).decode().partition(_PLACEHOLDER)
-        shown = str(self._encoder.escapes.apply(Tracked(instructions)))
+        shown = self._encoder.escapes.plain(instructions)
         written = self._encoder.encode_content(before + shown + after).tolist()
         kinds = self._kinds(written, len(before.encode()), len((before + shown).encode()))
         return _Piece([*ids[:body], *written, ids[-1]], [RunKind.SCAFFOLD] * body + [*kinds, RunKind.SCAFFOLD])
@@ -282,8 +281,8 @@ class HarmonyRenderer(TextSide):
         if known is None:
             if len(self._heads) >= MAX_KEPT:
                 self._heads.clear()
-            name = None if head.name is None else str(self._encoder.escapes.apply(Tracked(head.name)))
-            recipient = None if head.recipient is None else str(self._encoder.escapes.apply(Tracked(head.recipient)))
+            name = None if head.name is None else self._encoder.escapes.plain(head.name)
+            recipient = None if head.recipient is None else self._encoder.escapes.plain(head.recipient)
             message = library.Message(
                 author=library.Author(role=head.role, name=name),
                 content=[library.TextContent(text="")],
@@ -347,9 +346,7 @@ def _author(name: str | None, tools: Sequence[ToolSpec]) -> str:
 
 def _call(call: ToolCall, tools: Sequence[ToolSpec]) -> _Part:
     if call.name is None or not (call.raw or call.arguments is not None):
-        raise ModelError(
-            f"tool call {call.id!r} did not parse ({call.status}); give such a message as text, not as a call"
-        )
+        raise did_not_parse(call)
     head = _Head(channel="commentary", recipient=_author(call.name, tools), content_type=_JSON)
     return head, call.raw or dumps(call.arguments, ensure_ascii=False)
 

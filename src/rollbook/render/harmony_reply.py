@@ -32,8 +32,9 @@ from enum import StrEnum
 import msgspec
 
 from rollbook.render.calls import MAX_ERROR, CallReader, json_arguments, text_of
+from rollbook.render.reply_message import reply_message
 from rollbook.render.vocabulary import Vocabulary, show_bytes
-from rollbook.trace.message import Message, ParseStatus, Role, ToolCall
+from rollbook.trace.message import Message, ParseStatus, ToolCall
 from rollbook.trace.tools import ToolSpec
 
 __all__ = ["HarmonyReader", "Mark"]
@@ -107,15 +108,8 @@ class HarmonyReader:
                 reply.content.append(part)
             else:
                 self._take(part, reply, tools, cut=cut, call_prefix=call_prefix)
-        content = b"".join(reply.content)
-        text = show_bytes(content)
-        return Message(
-            role=Role.ASSISTANT,
-            content=text,
-            reasoning=None if reply.reasoning is None else show_bytes(b"".join(reply.reasoning)),
-            tool_calls=tuple(reply.calls),
-            raw=None if "\ufffd" not in text or text.encode() == content else content,
-        )
+        reasoning = None if reply.reasoning is None else b"".join(reply.reasoning)
+        return reply_message(b"".join(reply.content), reasoning, reply.calls)
 
     def _sections(self, token_ids: list[int]) -> Iterator[_Section | bytes]:
         """The messages of the reply in order, and what stands between them."""

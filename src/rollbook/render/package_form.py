@@ -10,10 +10,10 @@ import numpy as np
 from rollbook.errors import ModelError, boundary
 from rollbook.render.encode import Encoder
 from rollbook.render.package_guard import Rendered
-from rollbook.render.package_reply import Form, ReadReply, ReplyCheck, body_of
+from rollbook.render.package_reply import CallForm, ReadReply, ReplyCheck, body_of
 from rollbook.trace.tools import ToolSpec
 
-__all__ = ["Learned", "learn_form"]
+__all__ = ["Learned", "Reads", "learn_form"]
 
 ADD = ToolSpec(
     name="add",
@@ -50,7 +50,7 @@ class Reads(Protocol):
 class Learned:
     """What a renderer showed."""
 
-    form: Form
+    form: CallForm
     said: list[int]
     """A turn of reasoning and words, its end-of-turn token left out."""
     called: list[int]
@@ -68,13 +68,13 @@ def learn_form(package: Reads, encoder: Encoder, prompt: list[int], *, inside_re
         first, last = called[calls[0].token_span[0]], called[calls[0].token_span[1] - 1]
         opener = first if first in encoder.control else None
         closer = last if last in encoder.control and last != first else None
-    form = Form(body_of(calls[0]), opener, closer, marked=True)
+    form = CallForm(body_of(calls[0]), opener, closer, marked=True)
     said, found = _written(package, _SAID, prompt, inside_reasoning=inside_reasoning)
     check = ReplyCheck(encoder.vocabulary, encoder.added, encoder.control, form)
     ours = check.message(said, found, [ADD], inside_reasoning=inside_reasoning, cut=False, call_prefix="")
     pairs = ((ours.content, found.content), (ours.reasoning or "", found.reasoning_content or ""))
     marked = all(one.strip() == other.strip() for one, other in pairs)
-    return Learned(Form(form.body, opener, closer, marked=marked), said, called)
+    return Learned(CallForm(form.body, opener, closer, marked=marked), said, called)
 
 
 def _written(

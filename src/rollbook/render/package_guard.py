@@ -22,7 +22,6 @@ import numpy.typing as npt
 
 from rollbook.errors import ModelError
 from rollbook.render.encode import Encoder, Piece
-from rollbook.render.tracked import Tracked
 from rollbook.render.vocabulary import show_bytes
 from rollbook.trace.message import Message, Role
 from rollbook.trace.runs import RunKind, compress_runs
@@ -155,7 +154,7 @@ class Guard:
             )
 
     def _stands(self, part: str, text: str) -> bool:
-        shown = self._encoder.escapes.apply(Tracked(part)).plain.strip()
+        shown = self._encoder.escapes.plain(part).strip()
         return (
             shown in text
             or json.dumps(shown, ensure_ascii=False)[1:-1] in text

@@ -29,11 +29,12 @@ from msgspec.structs import replace
 
 from rollbook.render.calls import CallReader, json_call, read_json, text_of
 from rollbook.render.formats import REASONING
+from rollbook.render.reply_message import reply_message
 from rollbook.render.vocabulary import Vocabulary, show_bytes
-from rollbook.trace.message import Message, ParseStatus, Role, ToolCall
+from rollbook.trace.message import Message, ParseStatus, ToolCall
 from rollbook.trace.tools import ToolSpec
 
-__all__ = ["Body", "Form", "ReadCall", "ReadReply", "ReplyCheck", "body_of"]
+__all__ = ["BodyKind", "CallForm", "ReadCall", "ReadReply", "ReplyCheck", "body_of"]
 
 
 class ReadCall(Protocol):
@@ -55,7 +56,7 @@ class ReadReply(Protocol):
     tool_calls: Sequence[ReadCall]
 
 
-class Body(StrEnum):
+class BodyKind(StrEnum):
     """What the body of a call is in one format."""
 
     CALL = "call"
@@ -67,10 +68,10 @@ class Body(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class CallForm:
     """How calls look to the package, learned from one that it wrote itself."""
 
-    body: Body
+    body: BodyKind
     opener: int | None
     """The control token that opens a call; None where none does."""
     closer: int | None
@@ -117,7 +118,9 @@ class _Layout:
 class ReplyCheck:
     """Checks what the package read in replies of one tokenizer. Stateless but for caches."""
 
-    def __init__(self, vocabulary: Vocabulary, added: Mapping[str, int], control: frozenset[int], form: Form) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, added: Mapping[str, int], control: frozenset[int], form: CallForm
+    ) -> None:
         self._vocabulary = vocabulary
         self._control = control
         self._form = form
@@ -144,14 +147,7 @@ class ReplyCheck:
             native = None if attempt.call is None else attempt.call.id
             calls.append(replace(read, id=native or f"{call_prefix}{number}"))
         reasoning, content = self._said(ids, found, attempts, layout)
-        text = show_bytes(content)
-        return Message(
-            role=Role.ASSISTANT,
-            content=text,
-            reasoning=None if reasoning is None else show_bytes(reasoning),
-            tool_calls=tuple(calls),
-            raw=None if "\ufffd" not in text or text.encode() == content else content,
-        )
+        return reply_message(content, reasoning, calls)
 
     def _attempts(self, ids: list[int], found: ReadReply) -> list[_Attempt]:
         """What the package lists and what it passes over, in the order of the reply."""
@@ -229,7 +225,7 @@ class ReplyCheck:
         ours = self._strict(body, call, tools)
         if call.status == "ok":
             return ours if ours.status is ParseStatus.OK else replace(ours, error=f"{ours.error} ({PACKAGE} took it)")
-        if ours.status is not ParseStatus.OK and self._form.body is Body.CALL:
+        if ours.status is not ParseStatus.OK and self._form.body is BodyKind.CALL:
             return ours
         status = _STATUS.get(call.status, ParseStatus.INVALID_JSON)
         return replace(ours, status=status, error=f"{PACKAGE} could not read this call: {call.status}")
@@ -249,14 +245,14 @@ class ReplyCheck:
     def _strict(self, body: bytes, call: ReadCall, tools: Sequence[ToolSpec]) -> ToolCall:
         """What our own reading makes of it."""
         match self._form.body:
-            case Body.CALL:
+            case BodyKind.CALL:
                 read = self._read_strictly(body, tools)
                 same = (call.name, _plain(call.arguments)) == (read.name, _plain(read.arguments))
-            case Body.ARGUMENTS:
+            case BodyKind.ARGUMENTS:
                 composed = f'{{"name": {json.dumps(call.name)}, "arguments": {call.raw}}}'
                 read = self._read_strictly(composed.encode("utf-8", "surrogatepass"), tools)
                 same = call.name == read.name and _plain(call.arguments) in (_plain(read.arguments), _plain(call.raw))
-            case Body.OTHER:
+            case BodyKind.OTHER:
                 composed = json.dumps({"name": call.name, "arguments": call.arguments})
                 read = self._read_strictly(composed.encode(), tools)
                 text = show_bytes(body)
@@ -268,15 +264,15 @@ class ReplyCheck:
         return replace(read, status=ParseStatus.BAD_ARGUMENTS, error=why)
 
 
-def body_of(call: ReadCall) -> Body:
+def body_of(call: ReadCall) -> BodyKind:
     """What the body of a call is that the package wrote and read itself."""
     try:
         value = read_json(call.raw)
     except ValueError:
-        return Body.OTHER
+        return BodyKind.OTHER
     if value == {"name": call.name, "arguments": call.arguments}:
-        return Body.CALL
-    return Body.ARGUMENTS if value == call.arguments else Body.OTHER
+        return BodyKind.CALL
+    return BodyKind.ARGUMENTS if value == call.arguments else BodyKind.OTHER
 
 
 def _unread(body: bytes, status: ParseStatus) -> ToolCall:

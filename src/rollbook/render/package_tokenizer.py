@@ -49,7 +49,7 @@ class PackageTokenizer:
 
     def mask(self, text: str) -> str:
         """`text` of a message or tool, so that nothing in it can be read as a control token."""
-        text = self._encoder.escapes.apply(Tracked(text)).plain
+        text = self._encoder.escapes.plain(text)
         starts = [match.start() for match in self._starts.finditer(text)]
         if not starts:
             return text

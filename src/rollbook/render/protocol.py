@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from rollbook.trace.message import Message
 from rollbook.trace.node import TokenIds
 from rollbook.trace.runs import Runs
@@ -66,6 +68,11 @@ class Rendering:
     notes: tuple[str, ...] = ()
     """What is out of the ordinary and stays as it is, e.g. a turn that ended with another token than the template
     writes there; for the record."""
+
+    @property
+    def token_ids(self) -> TokenIds:
+        """All of it, the generation prompt at the end: int32, shape (tokens,)."""
+        return np.concatenate([*(message.token_ids for message in self.messages), self.prompt_ids])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,16 +28,16 @@ from renderers import (  # pyright: ignore[reportMissingTypeStubs] (the package 
 from renderers.configs import RendererConfig as PackageConfig  # pyright: ignore[reportMissingTypeStubs]
 
 from rollbook.errors import ConfigError, ModelError, boundary
-from rollbook.render.conversation import call_entry
+from rollbook.render.conversation import call_entry, whole_call
 from rollbook.render.encode import Encoder, Piece, shared_encoder
 from rollbook.render.formats import REASONING, opens_reasoning
-from rollbook.render.package_form import learn_form
+from rollbook.render.package_form import Reads, learn_form
 from rollbook.render.package_guard import HARMLESS, Guard, Owned, Rendered
-from rollbook.render.package_reply import ReadReply, ReplyCheck
+from rollbook.render.package_reply import ReplyCheck
 from rollbook.render.package_tokenizer import PackageTokenizer
 from rollbook.render.protocol import Parsed, RenderedMessage, RendererInfo, Rendering
 from rollbook.render.vocabulary import show_bytes
-from rollbook.trace.message import Message, ParseStatus, Role, ToolCall
+from rollbook.trace.message import Message, Role
 from rollbook.trace.node import TokenIds
 from rollbook.trace.runs import RunKind, compress_runs, expand_runs
 from rollbook.trace.tools import ToolSpec
@@ -54,12 +54,8 @@ class BridgeRefused(ModelError):
     """The package would write the history anew instead of extending it."""
 
 
-class Package(Protocol):
+class Package(Reads, Protocol):
     """A renderer object of the package."""
-
-    def render(
-        self, messages: list[Any], *, tools: list[Any] | None = None, add_generation_prompt: bool = False
-    ) -> Rendered: ...
 
     def bridge_to_next_turn(
         self,
@@ -69,12 +65,6 @@ class Package(Protocol):
         *,
         tools: list[Any] | None = None,
     ) -> Rendered | None: ...
-
-    def parse_response(
-        self, token_ids: list[int], *, tools: list[Any] | None = None, prompt_ids: list[int] | None = None
-    ) -> ReadReply: ...
-
-    def get_stop_token_ids(self) -> list[int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,17 +363,11 @@ def _entry(message: Message) -> dict[str, Any]:
     if message.reasoning is not None:
         entry["reasoning_content"] = message.reasoning
     if message.tool_calls:
-        entry["tool_calls"] = [_call(call) for call in message.tool_calls]
+        entry["tool_calls"] = [
+            call_entry(call.id, call.name, call.arguments) for call in map(whole_call, message.tool_calls)
+        ]
     answered = {"tool_call_id": message.call_id, "name": message.name} if message.role is Role.TOOL else {}
     return {**entry, **{key: value for key, value in answered.items() if value is not None}}
-
-
-def _call(call: ToolCall) -> dict[str, Any]:
-    if call.status is not ParseStatus.OK or call.name is None or call.arguments is None:
-        raise ModelError(
-            f"tool call {call.id!r} did not parse ({call.status}); give such a message as text, not as a call"
-        )
-    return call_entry(call.id, call.name, call.arguments)
 
 
 def _split(piece: Piece, at: int) -> tuple[Piece, Piece]:

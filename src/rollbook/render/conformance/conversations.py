@@ -65,8 +65,7 @@ def plain_id(renderer: Renderer) -> int:
 
 
 def ids_of(rendering: Rendering) -> list[int]:
-    parts = [*(one.token_ids for one in rendering.messages), rendering.prompt_ids]
-    return [token for part in parts for token in part.tolist()]
+    return rendering.token_ids.tolist()
 
 
 def kinds_of(one: RenderedMessage) -> list[int]:

@@ -39,8 +39,9 @@ from rollbook.errors import ConfigError
 from rollbook.render.calls import CallReader
 from rollbook.render.formats.families import FORMS, REASONING, CallFormat
 from rollbook.render.formats.form import Body, Form, Found, Part, malformed, raw_of, refused
+from rollbook.render.reply_message import reply_message
 from rollbook.render.vocabulary import Vocabulary, show_bytes
-from rollbook.trace.message import Message, ParseStatus, Role, ToolCall
+from rollbook.trace.message import Message, ParseStatus, ToolCall
 from rollbook.trace.tools import ToolSpec
 
 __all__ = ["ReplyReader"]
@@ -89,15 +90,8 @@ class ReplyReader:
         for part in parts:
             reply.take(part)
         reply.finish({tool.name for tool in tools}, cut=cut)
-        content = b"".join(reply.content)
-        text = show_bytes(content)
-        return Message(
-            role=Role.ASSISTANT,
-            content=text,
-            reasoning=None if reply.reasoning is None else show_bytes(b"".join(reply.reasoning)),
-            tool_calls=tuple(self._read(reply.calls, tools, call_prefix)),
-            raw=None if "\ufffd" not in text or text.encode() == content else content,
-        )
+        reasoning = None if reply.reasoning is None else b"".join(reply.reasoning)
+        return reply_message(b"".join(reply.content), reasoning, self._read(reply.calls, tools, call_prefix))
 
     def _read(self, calls: list[_Call], tools: Sequence[ToolSpec], prefix: str) -> Iterator[ToolCall]:
         seen: set[str] = set()
