@@ -74,27 +74,20 @@ class Chat:
 
 def message_text(message: Message) -> str:
     """The message's content. A `Message` made in Python may hold anything; nothing of it is dropped."""
-    content = cast("object", message.content)
-    match content:
-        case str():
-            return content
-        case list() | tuple():
-            kinds = sorted(set(map(_kind, cast("Sequence[object]", content))))
-            what = f"blocks ({', '.join(kinds)})" if kinds else type(content).__name__
-        case _:
-            what = type(content).__name__
+    content = cast("str | list[Any] | None", message.content)
+    if isinstance(content, str):
+        return content
+    kinds = sorted(set(map(_kind, content))) if isinstance(content, list) else []
+    what = f"blocks ({', '.join(kinds)})" if kinds else type(content).__name__
     raise ModelError(
         f"a {message.role} message holds {what} instead of text; images and other blocks are not supported yet, and "
         "nothing is dropped: give the message as one string"
     )
 
 
-def _kind(block: object) -> str:
-    match block:
-        case {"type": kind}:
-            return str(cast("object", kind))
-        case _:
-            return type(block).__name__
+def _kind(block: Any) -> str:
+    named = cast("dict[str, Any]", block).get("type") if isinstance(block, dict) else None
+    return type(block).__name__ if named is None else str(named)
 
 
 def _checked(call: ToolCall) -> ToolCall:
