@@ -86,8 +86,8 @@ def message_text(message: Message) -> str:
 
 
 def _kind(block: Any) -> str:
-    named = cast("dict[str, Any]", block).get("type") if isinstance(block, dict) else None
-    return type(block).__name__ if named is None else str(named)
+    kind = type(block).__name__
+    return str(cast("dict[str, Any]", block).get("type", kind)) if isinstance(block, dict) else kind
 
 
 def _checked(call: ToolCall) -> ToolCall:
