@@ -71,7 +71,7 @@ class ChatRenderer(TextSide):
         report: TemplateReport,
         tool_prompt: ToolPrompt | None,
         info: RendererInfo,
-        call_format: CallFormat,
+        call_format: CallFormat | None,
     ) -> None:
         super().__init__(encoder, increments.template.special_tokens.get("bos_token"))
         self._increments = increments
@@ -81,7 +81,7 @@ class ChatRenderer(TextSide):
         self._info = info
         shape = increments.shape
         self._chat = Chat(tool_prompt, facts.renders_calls, shape.arguments_as_text, shape.silent_calls)
-        self._reader = ReplyReader(call_format, encoder.vocabulary, encoder.added)
+        self._reader = ReplyReader(call_format or CallFormat.HERMES, encoder.vocabulary, encoder.added)
         self._call_format = call_format
         self._ids = encoder.added
 
@@ -110,7 +110,7 @@ class ChatRenderer(TextSide):
         )
         increments = replace(seen.increments, escapes=encoder.escapes)
         detected = None if prompt is not None else call_format_of(seen)
-        call_format = config.call_format or detected or CallFormat.HERMES
+        call_format = config.call_format or (CallFormat.HERMES if prompt is not None else detected)
         return cls(encoder, increments, seen.facts, report, prompt, info, call_format)
 
     @property
@@ -128,8 +128,8 @@ class ChatRenderer(TextSide):
         return self._report
 
     @property
-    def call_format(self) -> CallFormat:
-        """The form in which replies are read."""
+    def call_format(self) -> CallFormat | None:
+        """The form in which calls are read; None: not known, and tools are refused."""
         return self._call_format
 
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
@@ -152,6 +152,11 @@ class ChatRenderer(TextSide):
             raise ModelError(
                 f"the chat template of {self._info.name} has no place for tools and would drop them in silence; "
                 "pass a tool prompt (RendererConfig.tool_prompt, e.g. HERMES_EXAMPLES)"
+            )
+        if tools and self._call_format is None:
+            raise ModelError(
+                f"the chat template of {self._info.name} writes tool calls in no form that is known, so replies could "
+                "not be read; name the form (RendererConfig.call_format), or pass no tools"
             )
         given = self._chat.with_tools(messages, tools)
         text = render(self._chat.entries(given), self._tools(tools))

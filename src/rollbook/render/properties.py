@@ -168,7 +168,12 @@ def _tools(seen: Probe) -> Iterator[Finding]:
     form = call_format_of(seen)
     example = written[0][0] if written else ""
     if not facts.renders_calls:
-        yield _found(Property.CALLS, "not rendered", "The template has no place for tool calls in given messages.")
+        meaning = "The template has no place for tool calls in given messages"
+        if facts.renders_tools:
+            meaning += ", so nothing says in which form the model writes them; name it (RendererConfig.call_format)."
+            yield _found(Property.CALLS, "not rendered", meaning, verdict=Verdict.UNSOUND)
+        else:
+            yield _found(Property.CALLS, "not rendered", f"{meaning}.")
         return
     if form is None:
         meaning = "The template writes calls in a form that no parser of ours reads back; tools cannot be used with it."
