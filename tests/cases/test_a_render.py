@@ -11,9 +11,12 @@ from hypothesis import given as examples
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from rollbook.models.sentencepiece_file import sentencepiece_json
 from rollbook.render import ChatRenderer, RendererConfig, Rendering
+from rollbook.render.encode import Encoder
 from rollbook.trace import Finish, Message, Role, RunKind, samples
 from tests.cases.case import Script, Talk, reply, report, run_one
+from tests.real_tokenizers import mistral_file
 from tests.render.stock import NAMES, stock
 
 QWEN_STOP = 151645
@@ -101,8 +104,9 @@ def test_decoding_is_byte_for_byte(given: dict[str, Any]) -> None:
     """Whatever a tokenizer's configuration says of cleaning up spaces, nothing here ever does."""
     for text in (given["text_from_ids"], given["second"]["text"]):
         for name in NAMES:
-            renderer = stock(name).renderer
-            assert renderer.decode(renderer.encode(text)) == text
+            renderer, blank = stock(name).renderer, " " if stock(name).encoder.blank_behind else ""
+            assert renderer.decode(renderer.encode(text)) == blank + text
+            assert stock(name).encoder.text_of(renderer.encode(text), behind=True) == text
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -150,6 +154,26 @@ def toy(vocab: dict[str, int]) -> ChatRenderer:
     }
     config = RendererConfig(name="toy", stop_ids=frozenset({vocab["<end>"]}))
     return ChatRenderer.build(json.dumps(tokenizer).encode(), _TOY, config)
+
+
+@report("A09")
+def test_a_suffix_has_the_ids_that_it_has_inside_the_whole(given: dict[str, Any]) -> None:
+    """A SentencePiece vocabulary spells the first word of a text differently: what stands behind is cut out of the
+    whole, and a tokenizer that gives the whole other ids is refused."""
+    data = sentencepiece_json(mistral_file("tokenizer.model.v1"), "v1")
+    template = "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}</s>\n{% endfor %}"
+    template += "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+    config = RendererConfig(name="v1", stop_ids=frozenset({2}), special_tokens={"eos_token": "</s>"})
+    renderer, encoder = ChatRenderer.build(data, template, config), Encoder(data)
+    assert encoder.encode_content(given["suffix"]).tolist() == given["suffix_encoded_alone"]
+    made = renderer.extend(2, [user("hi")], ()).messages[0].token_ids.tolist()
+    inside = given["suffix_inside_full"]
+    assert made[made.index(inside[0]) :][: len(inside)] == inside
+    whole = encoder.encode_parsed(given["prefix"] + given["suffix"]).tolist()
+    assert whole[-len(inside) :] == inside
+    opened = renderer.open([Message(role=Role.SYSTEM, content="dummy"), user("hi")], ())
+    text = f"{given['prefix']}<|user|>\nhi</s>\n<|assistant|>\n"
+    assert ids_of(opened) == encoder.encode_parsed(text).tolist()
 
 
 @report("A12")

@@ -33,6 +33,16 @@ class Finding(StrEnum):
     """Only the first results of a conversation get the marker that opens results."""
 
 
+LABELS = {
+    Finding.DROPS_REASONING: "reasoning=dropped",
+    Finding.DROPS_EMPTY_REASONING: "reasoning=dropped",
+    Finding.EMPTIES_REASONING: "reasoning=dropped",
+    Finding.MOVES_TOOLS: "tools=move",
+    Finding.MOVES_SYSTEM: "system=moves",
+    Finding.OPENS_RESULTS_ONCE: "bridge=as in the first round",
+}
+"""What the renderer's own findings say of each."""
+
 Rewrite = Callable[[Sequence[Piece], Stock], list[Piece]]
 
 

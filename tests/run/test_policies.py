@@ -13,7 +13,7 @@ import pytest
 
 from rollbook.errors import ModelError, UsageError
 from rollbook.models import load_folder
-from rollbook.run import RunConfig, load_policy, load_renderer, policy_of
+from rollbook.run import RunConfig, load_policy, load_renderer, open_run, policy_of, run
 from rollbook.run.policies import LocalRenderer, renderer_for
 from rollbook.trace import Message, Role
 from tests.models.gguf_samples import write
@@ -161,3 +161,12 @@ def test_a_script_speaks_with_any_form_of_tokenizer(tmp_path: Path) -> None:
 def test_names_that_bring_nothing_say_what_to_do(tmp_path: Path, name: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         load_policy(name, cache=tmp_path)
+
+
+def test_a_run_uses_the_template_that_it_was_asked_for(tmp_path: Path) -> None:
+    name, path = script(tmp_path / "m", "It is 8."), dated(tmp_path)
+    config = RunConfig(environment="test-double", policy=name, tasks=1, group=1, template=str(path), template_date=DAY)
+    asyncio.run(run(config, tmp_path / "run"))
+    (trace,) = open_run(tmp_path / "run").traces()
+    assert trace.head.policies[0] == policy_of(config).record()
+    assert trace.head.policies[0].template_settings == {"date": "2026-01-31"}

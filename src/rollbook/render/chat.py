@@ -200,9 +200,10 @@ class ChatRenderer(TextSide):
         message = self._reader.parse(
             ids[:-1] if closed else ids, tools, inside_reasoning=inside_reasoning, cut=cut, call_prefix=call_prefix
         )
-        if self._encoder.blank_behind and message.reasoning is None and message.raw is None and ids[:1]:
+        if self._encoder.blank_behind and message.reasoning is None and message.content.startswith(" "):
             # the blank that such a tokenizer puts before any text behind a control token is no text of the reply
-            message = msgspec.structs.replace(message, content=message.content.removeprefix(" "))
+            raw = None if message.raw is None else message.raw[1:]
+            message = msgspec.structs.replace(message, content=message.content[1:], raw=raw)
         return Parsed(message=message, closed=closed)
 
     def _tools(self, tools: Sequence[ToolSpec]) -> Tools:

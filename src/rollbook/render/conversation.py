@@ -75,17 +75,26 @@ class Chat:
 def message_text(message: Message) -> str:
     """The message's content. A `Message` made in Python may hold anything; nothing of it is dropped."""
     content = cast("object", message.content)
-    if isinstance(content, str):
-        return content
-    what = type(content).__name__
-    if isinstance(content, list | tuple):
-        blocks = (block for block in cast("Sequence[object]", content) if isinstance(block, dict))
-        kinds = sorted({str(cast("dict[str, Any]", block).get("type", "?")) for block in blocks})
-        what = f"blocks ({', '.join(kinds)})" if kinds else what
+    match content:
+        case str():
+            return content
+        case list() | tuple():
+            kinds = sorted(set(map(_kind, cast("Sequence[object]", content))))
+            what = f"blocks ({', '.join(kinds)})" if kinds else type(content).__name__
+        case _:
+            what = type(content).__name__
     raise ModelError(
         f"a {message.role} message holds {what} instead of text; images and other blocks are not supported yet, and "
         "nothing is dropped: give the message as one string"
     )
+
+
+def _kind(block: object) -> str:
+    match block:
+        case {"type": kind}:
+            return str(cast("object", kind))
+        case _:
+            return type(block).__name__
 
 
 def _checked(call: ToolCall) -> ToolCall:

@@ -107,7 +107,14 @@ def _reasoning(seen: Probe) -> Finding:
         return _found(Property.REASONING, "dropped", meaning, verdict=Verdict.DIFFERS, example=str(dropped))
     trial = next(trial for trial in TRIALS if trial.special == "reasoning")
     text = _try(seen, trial.entries)
-    if text is not None and "I think." in text:
+    shown = text is not None and "I think." in text
+    if any(map(opens_reasoning, seen.facts.shape.prompts)) and not shown:
+        meaning = (
+            "The reply begins inside reasoning, and the template's history shows none of it. Under keep it stays in "
+            "context, and a policy trained so sees another history than where it is deployed with this template."
+        )
+        return _found(Property.REASONING, "dropped", meaning, verdict=Verdict.DIFFERS)
+    if shown:
         return _found(Property.REASONING, "kept", "Reasoning of earlier turns stays in the template's history.")
     meaning = "The template writes no reasoning that is given beside the text; under template it would vanish."
     return _found(Property.REASONING, "not written", meaning)
@@ -131,8 +138,8 @@ def _system(seen: Probe) -> Finding:
 def _date(seen: Probe) -> Finding:
     if seen.asks_date:
         meaning = (
-            "the chat template asks for today's date; give a fixed one (RendererConfig.now), for prompts must not "
-            "change with the clock"
+            "the chat template asks for today's date; give a fixed one (date, or --date YYYY-MM-DD), for prompts must "
+            "not change with the clock"
         )
         return _found(Property.DATE, "asked", meaning, verdict=Verdict.UNSOUND, forbids=True)
     given = seen.increments.template.now
