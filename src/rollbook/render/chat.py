@@ -29,6 +29,7 @@ from rollbook.render.judge import judge
 from rollbook.render.probe import Facts
 from rollbook.render.properties import call_format_of
 from rollbook.render.protocol import Parsed, RenderedMessage, RendererInfo, Rendering
+from rollbook.render.settings import plain_variables, settings_of
 from rollbook.render.template import ChatTemplate
 from rollbook.render.text_side import TextSide
 from rollbook.render.toolprompt import ToolPrompt
@@ -51,7 +52,7 @@ class RendererConfig:
     special_tokens: Mapping[str, str] = field(default_factory=dict[str, str])
     """``bos_token`` and the like, as the template names them."""
     variables: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Further template variables, e.g. ``enable_thinking``."""
+    """Further template variables, e.g. ``enable_thinking``: plain JSON data."""
     tool_prompt: ToolPrompt | None = None
     """How tools are told where the template has no place for them; a template that renders tools does not use it."""
     now: datetime | None = None
@@ -94,7 +95,8 @@ class ChatRenderer(TextSide):
         if not stops or len(stops) < len(config.stop_ids):
             missing = sorted(config.stop_ids - stops.keys())
             raise ModelError(f"the tokenizer has no added tokens for the stop ids {missing or 'none were given'}")
-        compiled = ChatTemplate(template, config.special_tokens, config.variables, config.now)
+        variables = plain_variables(config.variables)
+        compiled = ChatTemplate(template, config.special_tokens, variables, config.now)
         seen, report = judge(compiled, sorted(stops.values()), config.name, encoder)
         if seen is None or report.forbidding is not None:
             raise TemplateRefused(report.forbidding or report.findings[0])
@@ -107,6 +109,7 @@ class ChatRenderer(TextSide):
             stop_ids=config.stop_ids,
             tool_prompt=None if prompt is None else prompt.label,
             findings=report.labels,
+            settings=settings_of(config.now, variables, config.call_format),
         )
         increments = replace(seen.increments, escapes=encoder.escapes)
         detected = None if prompt is not None else call_format_of(seen)

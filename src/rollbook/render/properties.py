@@ -138,8 +138,8 @@ def _system(seen: Probe) -> Finding:
 def _date(seen: Probe) -> Finding:
     if seen.asks_date:
         meaning = (
-            "the chat template asks for today's date; give a fixed one (RendererConfig.now), for prompts must not "
-            "change with the clock"
+            "the chat template asks for today's date; give a fixed one (date, or --date YYYY-MM-DD), for prompts must "
+            "not change with the clock"
         )
         return _found(Property.DATE, "asked", meaning, verdict=Verdict.UNSOUND, forbids=True)
     given = seen.increments.template.now
