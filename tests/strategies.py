@@ -209,6 +209,7 @@ def heads(draw: st.DrawFn) -> TraceHead:
                 name=draw(texts(3)),
                 trainable=each,
                 template_findings=tuple(draw(st.lists(texts(3), max_size=2))),
+                template_settings=draw(st.dictionaries(texts(3), json_values(), max_size=2)),
             )
             for each in trainable
         ),

@@ -10,12 +10,24 @@ from rollbook.trace import PolicyRecord
 from tests.audit.build import Build, sound
 
 INFO = RendererInfo(
-    name="n", tokenizer_hash="tok", template_hash="tem", vocab_size=1, stop_ids=frozenset(), tool_prompt="p"
+    name="n",
+    tokenizer_hash="tok",
+    template_hash="tem",
+    vocab_size=1,
+    stop_ids=frozenset(),
+    tool_prompt="p",
+    settings={"date": "2026-01-31"},
 )
 
 
-def policy(tokenizer: str = "tok", template: str = "tem", prompt: str | None = "p") -> PolicyRecord:
-    return PolicyRecord(name="p", tokenizer_hash=tokenizer, template_hash=template, tool_prompt=prompt)
+def policy(tokenizer: str = "tok", template: str = "tem", prompt: str | None = "p", **settings: object) -> PolicyRecord:
+    return PolicyRecord(
+        name="p",
+        tokenizer_hash=tokenizer,
+        template_hash=template,
+        tool_prompt=prompt,
+        template_settings={"date": "2026-01-31", **settings},
+    )
 
 
 @pytest.mark.parametrize(
@@ -29,6 +41,8 @@ def policy(tokenizer: str = "tok", template: str = "tem", prompt: str | None = "
         ([policy(template="")], None, "unknown_template"),
         ([policy(), policy(template="x")], None, "other_template"),
         ([policy(prompt=None)], None, "other_tool_prompt"),
+        ([policy(), policy(date="2026-02-01")], None, "other_settings"),
+        ([policy(variables={"a": 1})], None, "other_settings"),
     ],
 )
 def test_why_tokens_are_foreign(policies: list[PolicyRecord], tokens: str | None, template: str | None) -> None:

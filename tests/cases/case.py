@@ -25,6 +25,7 @@ from rollbook.rollout.limits import Limits
 from rollbook.trace import (
     ROOT,
     Call,
+    ContextPolicy,
     Ending,
     Finish,
     LogprobKind,
@@ -169,9 +170,12 @@ def run_one(
     prompt: str = "go",
     context_length: int = 1 << 20,
     stop: tuple[str, ...] = (),
+    context: ContextPolicy = ContextPolicy.KEEP,
 ) -> Trace:
     """One rollout."""
-    settings = RolloutSettings(limits=limits or Limits(max_generation=None), sampling=Sampling(stop=stop), agent=agent)
+    settings = RolloutSettings(
+        limits=limits or Limits(max_generation=None), sampling=Sampling(stop=stop), agent=agent, context=context
+    )
     task = Task(id="t", prompt=prompt)
     return asyncio.run(rollout(make_env, task, script.loaded(renderer, context_length), settings=settings, sink=sink))
 

@@ -16,16 +16,35 @@ from hypothesis import strategies as st
 from rollbook.envs import Environment, tool
 from rollbook.errors import ModelError
 from rollbook.render import ChatRenderer, RendererConfig, Rendering
+from rollbook.render.context import Past, Rewrite, go_on
 from rollbook.render.findings import Property, Verdict
 from rollbook.render.formats import CallFormat, ReplyReader
 from rollbook.render.template import ChatTemplate
-from rollbook.trace import Ending, Message, ParseStatus, Reason, Role, RunKind, ToolCall, ToolSpec, Trace, samples
+from rollbook.rewards import decide
+from rollbook.trace import (
+    ContextPolicy,
+    Ending,
+    EndingKind,
+    Fate,
+    ForkReason,
+    Message,
+    ParseStatus,
+    Reason,
+    Role,
+    RunKind,
+    Task,
+    ToolCall,
+    ToolSpec,
+    Trace,
+    samples,
+)
 from rollbook.trace.runs import expand_runs
 from tests.cases.case import (
     CALL,
     CALL_END,
     STOP,
     Script,
+    Talk,
     add_turn,
     add_user,
     byte_ids,
@@ -111,6 +130,33 @@ def test_a_template_that_rewrites_history_is_found_before_any_rollout(given: dic
         found = stock(name).renderer.report.get(Property.APPEND_ONLY)
         assert found is not None
         assert found.value == "yes"
+
+
+@report("B03")
+@pytest.mark.parametrize("context", ContextPolicy)
+def test_old_reasoning_stays_or_leaves_by_a_branch_of_its_own(given: dict[str, Any], context: ContextPolicy) -> None:
+    qwen = stock("qwen3").renderer
+    first, answer, second = (each["content"] for each in given["messages"])
+    thought, closed, said = answer.partition("</think>")
+    ids = [151667, *qwen.encode(thought.removeprefix("<think>")).tolist(), 151668, *qwen.encode(said).tolist()]
+    assert closed
+    final = [*qwen.encode("A2").tolist(), 151645]
+    script = Script([reply([*ids, 151645]), reply(final)])
+    trace = run_one(lambda: Talk([second]), script, renderer=qwen, prompt=first, context=context)
+    assert trace.head.context_policy is context
+    asked = qwen.decode(script.prompts[1])
+    made = samples(trace)
+    assert made.ledger.trained == made.ledger.captured == len(ids) + 1 + len(final)
+    if context is ContextPolicy.KEEP:
+        assert script.prompts[1].tolist()[: len(script.prompts[0]) + len(ids)] == [*script.prompts[0].tolist(), *ids]
+        assert len(made) == 1
+        return
+    assert asked.endswith(given["render_tail"])
+    (fork,) = [node.fork for node in trace.graph if node.fork is not None]
+    assert fork.reason is ForkReason.TEMPLATE_REWRITE
+    for sample in made:
+        trained = sample.token_ids[sample.loss_mask].tolist()
+        assert (151667 in sample.token_ids.tolist()) == (151667 in trained)  # never trained and then gone
 
 
 @report("B04")
@@ -275,6 +321,42 @@ def test_default_system_text_comes_once_and_never_in_the_middle(given: dict[str,
     assert "You are Qwen, created by Alibaba Cloud." in default.example
 
 
+class Shows(Talk):
+    """Begins with given messages."""
+
+    def __init__(self, messages: list[Message]) -> None:
+        super().__init__()
+        self.messages = messages
+
+    async def setup(self, task: Task) -> list[Message]:
+        return self.messages
+
+
+@report("B13")
+@pytest.mark.parametrize("name", ["mistral-nemo", "gemma3"])
+def test_a_shape_that_a_template_refuses_is_known_before_and_an_error_of_its_own(
+    given: dict[str, Any], name: str
+) -> None:
+    chosen = stock(name)
+    shapes = chosen.renderer.report.get(Property.SHAPES)
+    assert shapes is not None
+    assert shapes.value == "some refused"
+    assert "two user messages in a row" in shapes.meaning
+    assert "a user message after a tool result" in shapes.meaning
+    messages = [Message(role=Role(each["role"]), content=each["content"]) for each in given["messages"]]
+    script = Script([reply([chosen.added[chosen.stops[0]]])])
+    trace = run_one(lambda: Shows(messages), script, renderer=chosen.renderer)
+    assert trace.ending is not None
+    assert (trace.ending.kind, trace.ending.reason) == (EndingKind.ERROR, Reason.TEMPLATE_REFUSED)
+    assert "must alternate" in trace.ending.detail
+    assert (script.prompts, trace.reward) == ([], None)
+    fate = decide(trace)
+    assert (fate.fate, fate.votes) == (Fate.DROPPED, False)
+    behind = [result("x", "abc123def", "f"), user(given["second"][-1]["content"])]
+    with pytest.raises(ModelError, match="must alternate"):
+        chosen.renderer.extend(chosen.added[chosen.stops[0]], behind, ())
+
+
 @report("B14")
 def test_a_role_marker_that_ends_a_turn_is_sampled_once_and_stays(given: dict[str, Any]) -> None:
     chosen = stock("glm-4.6")
@@ -308,3 +390,34 @@ def test_ids_that_the_model_wrote_are_the_ids_that_results_bear(given: dict[str,
     shown = kimi.decode(np.array(ids_of(more), np.int32))
     assert f"## Return of {native}" in shown
     assert given["client_id"] not in shown
+
+
+@report("B19")
+def test_other_tools_are_another_branch_with_a_full_rendering(given: dict[str, Any]) -> None:
+    specs = {
+        name: ToolSpec(name=name, description=f"Does {name}.", parameters={"type": "object", "properties": {}})
+        for name in given["turn2_tools"]
+    }
+    before, now = ([specs[name] for name in given[turn]] for turn in ("turn1_tools", "turn2_tools"))
+    qwen = stock("qwen3").renderer
+    opened = qwen.open([user("Q1")], before)
+    trace = Trace(head())
+    add_user(trace, "Q1", opened.messages[0].token_ids.tolist())
+    add_turn(trace, assistant("A1"), [*qwen.encode("A1").tolist(), 151645])
+    past = Past(last_id=151645, tools=before, nodes=lambda: list(trace.graph))
+    for policy in ContextPolicy:
+        same = go_on(qwen, past, [user("Q2")], [reordered(tool) for tool in before], policy)
+        assert not isinstance(same, Rewrite) or policy is ContextPolicy.TEMPLATE
+        step = go_on(qwen, past, [user("Q2")], now, policy)
+        assert isinstance(step, Rewrite)
+        assert (step.shared, step.fork.reason) == (0, ForkReason.TOOLS_CHANGED)
+        text = "".join(qwen.decode(each.token_ids) for each in step.rendering.messages)
+        assert "Does a." in text
+        assert "Does b." in text
+
+
+def reordered(spec: ToolSpec) -> ToolSpec:
+    """The same tool with the keys of its schema in another order."""
+    return ToolSpec(
+        name=spec.name, description=spec.description, parameters=dict(reversed(list(spec.parameters.items())))
+    )

@@ -9,6 +9,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from rollbook.cli import app
+from tests.render.families import template
 from tests.run.run_made import CALL, script
 
 SAID = (CALL, "It is 8.")
@@ -32,6 +33,18 @@ def refused(result: Result) -> str:
 def document(result: Result) -> Any:
     """The one JSON document on stdout."""
     return json.loads(result.stdout)
+
+
+def dated_template(folder: Path, name: str = "dated.jinja") -> Path:
+    """A template that asks for the day and tells a variable."""
+    path = folder / name
+    path.write_text("{{ strftime_now('%d %b %Y') }}{{ place }}" + template("smollm2"))
+    return path
+
+
+def dated_words(path: Path) -> tuple[str, ...]:
+    """What such a template is given."""
+    return ("--template", str(path), "--date", "2026-01-31", "--set", "place=Rome")
 
 
 def made_run(tmp_path: Path, *words: str, said: tuple[str, ...] = SAID, name: str = "run") -> Path:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from rollbook.cli.audit import read_gate
 from rollbook.errors import ConfigError
+from rollbook.run import open_run
 from rollbook.store import RunWriter
-from tests.cli.cli_made import document, made_run, refused, rollbook
+from tests.cli.cli_made import dated_template, dated_words, document, made_run, refused, rollbook
 from tests.run.run_made import BAD_CALL, CALL, model_folder
+
+TEMPLATE = "template_drift"
+"""A check that needs the run's own template."""
 
 
 def gate(tmp_path: Path, text: str, name: str = "gate.toml") -> Path:
@@ -118,3 +124,63 @@ def test_a_gate_file_sets_limits_and_takes_them_away(tmp_path: Path) -> None:
 def test_a_gate_that_is_nested_too_deep_is_refused(tmp_path: Path) -> None:
     path = gate(tmp_path, "[" * 100_000, "gate.json")
     assert "is not valid JSON" in refused(rollbook("audit", made_run(tmp_path), "--gate", path))
+
+
+def judged(found: dict[str, object], name: str) -> dict[str, object]:
+    checks = found["checks"]
+    assert isinstance(checks, list)
+    return next(check for check in checks if check["name"] == name)
+
+
+def test_a_run_of_a_template_that_was_set_is_audited_with_the_same(tmp_path: Path) -> None:
+    path = dated_template(tmp_path)
+    folder = made_run(tmp_path, *dated_words(path))
+    found = document(rollbook("audit", folder, "--json"))
+    assert (judged(found, TEMPLATE)["status"], judged(found, TEMPLATE)["value"]) == ("info", 0.0)
+    moved = path.rename(tmp_path / "moved.jinja")
+    found = document(rollbook("audit", folder, "--json"))
+    assert "cannot be loaded (cannot read" in str(judged(found, TEMPLATE)["says"])
+    found = document(rollbook("audit", folder, "--template", moved, "--json"))
+    assert judged(found, TEMPLATE)["status"] == "info"
+
+
+def test_another_template_than_the_runs_judges_tokens_alone(tmp_path: Path) -> None:
+    path = dated_template(tmp_path)
+    folder = made_run(tmp_path, *dated_words(path))
+    path.write_text(path.read_text() + " ")
+    found = document(rollbook("audit", folder, "--json"))
+    assert judged(found, TEMPLATE)["status"] == "not_judged"
+    assert "another chat template now than the run used; give that one (--template)" in str(
+        judged(found, TEMPLATE)["says"]
+    )
+    assert drift(found)["status"] == "info"
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"call_format": "hermes"}, "was used with settings that cannot be given here"),
+        ({"date": "2026-01-31T09:00:00"}, "its template cannot be set as it was"),
+        ({"variables": []}, "its template cannot be set as it was"),
+    ],
+)
+def test_settings_that_cannot_be_given_again_are_told(tmp_path: Path, settings: dict[str, Any], says: str) -> None:
+    folder = made_run(tmp_path)
+    trace = next(open_run(folder).traces())
+    policy = msgspec.structs.replace(trace.head.policies[0], template_settings=settings)
+    trace.head = msgspec.structs.replace(trace.head, policies=(policy,))
+    with RunWriter.create(tmp_path / "other") as writer:
+        writer.seal(trace)
+    found = document(rollbook("audit", tmp_path / "other", "--json"))
+    assert judged(found, TEMPLATE)["status"] == "not_judged"
+    assert says in str(judged(found, TEMPLATE)["says"])
+
+
+def test_what_a_rollout_outside_of_a_run_calls_a_template_is_its_own(tmp_path: Path) -> None:
+    folder = made_run(tmp_path)
+    trace = next(open_run(folder).traces())
+    trace.head = msgspec.structs.replace(trace.head, run="", config={"template": ["mine"]})
+    with RunWriter.create(tmp_path / "other") as writer:
+        writer.seal(trace)
+    found = document(rollbook("audit", tmp_path / "other", "--json"))
+    assert judged(found, TEMPLATE)["status"] == "info"

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from rollbook.cli.run import _again, command
 from rollbook.run import open_run, report
 from rollbook.store import RunWriter
 from rollbook.trace import ContextPolicy
-from tests.cli.cli_made import SAID, document, made_run, refused, rollbook
+from tests.cli.cli_made import SAID, dated_template, dated_words, document, made_run, refused, rollbook
 from tests.run.run_made import Double, script
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": ":".join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -172,6 +173,46 @@ def test_a_run_that_was_stored_before_there_was_a_choice_kept(tmp_path: Path) ->
     assert rollbook(*again, "--resume").exit_code == 0
 
 
+def test_a_template_is_told_what_was_set_and_a_resume_asks_for_the_same(tmp_path: Path) -> None:
+    words = dated_words(dated_template(tmp_path))
+    folder = made_run(tmp_path, *words)
+    for trace in open_run(folder).traces():
+        (policy,) = trace.head.policies
+        assert policy.template_settings == {"date": "2026-01-31", "variables": {"place": "Rome"}}
+        assert trace.head.config["template"] == str(tmp_path / "dated.jinja")
+    again = ("run", "test-double", "--policy", script(tmp_path / "model-run", *SAID), *SMALL, "--out", folder)
+    says = refused(rollbook(*again, "--resume"))
+    assert f"template: {str(tmp_path / 'dated.jinja')!r} -> None\n" in says
+    assert "template_date: '2026-01-31' -> None\n" in says
+    assert "template_variables.place: 'Rome' -> None\n" in says
+    assert rollbook(*again, *words, "--resume").exit_code == 0
+
+
+def test_a_run_that_was_stored_before_a_template_could_be_set_set_nothing(tmp_path: Path) -> None:
+    folder = made_run(tmp_path)
+    manifest = json.loads((folder / "run.json").read_text())
+    for name in ("template", "template_date", "template_variables"):
+        del manifest["config"]["asked"][name]
+    (folder / "run.json").write_text(json.dumps(manifest))
+    again = ("run", "test-double", "--policy", script(tmp_path / "model-run", *SAID), *SMALL, "--out", folder)
+    assert "template_variables.place: None -> 'Rome'\n" in refused(rollbook(*again, "--set", "place=Rome", "--resume"))
+    assert rollbook(*again, "--resume").exit_code == 0
+
+
+def test_the_command_that_goes_on_sets_the_same(tmp_path: Path) -> None:
+    words = dated_words(dated_template(tmp_path))
+    given = ["test-double", *words]
+    with command.make_context("run", list(given)) as ctx:
+        assert shlex.split(_again(ctx, tmp_path))[1:] == [*given, "--out", str(tmp_path), "--resume"]
+
+
+def test_a_template_that_cannot_be_used_is_refused_before_a_folder_is_made(tmp_path: Path, policy: str) -> None:
+    assert "cannot read" in run_here(tmp_path, policy, "--template", tmp_path / "none.jinja")
+    assert "give a fixed one (date, or --date" in run_here(tmp_path, policy, "--template", dated_template(tmp_path))
+    assert "messages: the renderer itself gives" in run_here(tmp_path, policy, "--set", "messages=1")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_that_is_being_written_is_refused(tmp_path: Path) -> None:
     folder = made_run(tmp_path)
     policy = script(tmp_path / "model-run", *SAID)
@@ -255,8 +296,8 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert "finished rollouts are kept" in err
     kept = {row.rollout for row in open_run(folder).summaries() if row.reward is not None}
     assert 0 < len(kept) < 80
-    for command in (["show", folder], ["audit", folder, "--no-model"]):
-        told = rollbook(*command).stderr
+    for words in (["show", folder], ["audit", folder, "--no-model"]):
+        told = rollbook(*words).stderr
         assert f"This run is not finished: {len(kept)} of 80 rollouts are done, " in told
         assert f"--out {folder} --resume" in " ".join(told.split())
     for step in steps["replies"]:

@@ -28,7 +28,7 @@ from rollbook.trace import (
     Trace,
     make_runs,
 )
-from tests.cli.cli_made import document, made_run, refused, rollbook
+from tests.cli.cli_made import dated_template, dated_words, document, made_run, refused, rollbook
 from tests.run.run_made import BAD_CALL, CALL, small_trace
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07 [bold]markup[/bold] :smile: \ud800 \u202edrawkcab"
@@ -91,6 +91,12 @@ def test_one_trace_tells_what_happened(tmp_path: Path) -> None:
         "It is 8.",
     ):
         assert part in text
+
+
+def test_what_was_set_of_the_template_is_told(tmp_path: Path) -> None:
+    folder = made_run(tmp_path, *dated_words(dated_template(tmp_path)))
+    text = " ".join(rollbook("show", folder, "0001-1").stdout.split())
+    assert "date 2026-01-31, variables {'place': 'Rome'}" in text
 
 
 def test_messages_that_the_prompt_adds_are_one_line_unless_all_are_asked_for(tmp_path: Path) -> None:

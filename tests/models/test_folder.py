@@ -7,7 +7,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from rollbook.errors import ModelError
-from rollbook.models import FAMILIES, TiktokenFamily, load_folder
+from rollbook.models import FAMILIES, TiktokenFamily, has_tokenizer, load_folder
 from rollbook.render.encode import Encoder
 from rollbook.render.tracked import scaffold
 
@@ -221,3 +221,11 @@ def test_a_file_that_is_none_of_them(tmp_path):
         load_folder(tmp_path)
     with pytest.raises(ModelError, match="no tokenizer folder"):
         load_folder(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tekken.json", "tokenizer.model", "tiktoken.model", "a.tiktoken"])
+def test_a_tokenizer_of_any_form_is_one(tmp_path, name):
+    (tmp_path / "script.json").write_text("{}")
+    assert not has_tokenizer(tmp_path)
+    (tmp_path / name).write_bytes(b"x")
+    assert has_tokenizer(tmp_path)

@@ -22,7 +22,90 @@ MERGED = "encode.py::test_a_tokenizer_that_merges_text_into_a_control_token_is_r
 HARMLESS = "kinds.py::test_harmless_text_has_the_librarys_ids"
 LACKS = "kinds.py::test_what_the_vocabulary_lacks_is_escaped"
 
+MOVES = "probe.py::test_a_system_message_that_moves"
+DEPENDS = "probe.py::test_what_depends_on_the_rest_is_refused"
+
 MUTANTS = [
+    mutant(
+        "a role marker that ended a turn comes twice",
+        "chat",
+        "        if last_id != stop:",
+        "        if True:",
+        "chat.py::test_a_role_marker_that_was_sampled_is_not_written_again",
+    ),
+    mutant(
+        "another end than the template's is not noted",
+        "chat",
+        "            if sampled_stop:",
+        "            if False:",
+        "chat.py::test_another_end_token_stays_as_it_is",
+    ),
+    mutant(
+        "tools go to a template whose calls nobody reads",
+        "chat",
+        "if tools and self._call_format is None:",
+        "if False:",
+        "chat.py::test_calls_in_an_unknown_form_are_refused_with_tools",
+    ),
+    mutant("a moved system message is no excuse", "probe", "SYSTEM_TEXT not in after", "True", MOVES),
+    mutant("any difference with a system message is excused", "probe", "SYSTEM_TEXT not in after", "False", DEPENDS),
+    mutant("a broken bridge forbids nothing", "properties", "if found.cause not in _EXCUSED]", "if False]", DEPENDS),
+    mutant(
+        "history is not compared",
+        "probe",
+        "            if not whole.startswith(older):",
+        "            if False:",
+        "probe.py::test_what_rewrites_history_has_a_bridge_and_says_so",
+    ),
+    mutant(
+        "results are kept whatever the template was given",
+        "probe",
+        "return _probe(_Key(given, template), tuple(sorted(stops)))",
+        "return _probe(_Key(given[:1], template), tuple(sorted(stops)))",
+        "probe.py::test_results_are_kept_by_what_the_template_was_given",
+    ),
+    mutant(
+        "later rounds of calls that differ are no finding",
+        "properties",
+        'Cause.ROUNDS: "as in the first round"}',
+        'Cause.CALLS: ""}',
+        "probe.py::test_a_template_that_forgets_earlier_rounds_of_calls",
+    ),
+    mutant(
+        "any number of start tokens will do",
+        "tokens_check",
+        "    if count > 1:",
+        "    if False:",
+        "tokens_check.py::test_two_start_tokens_are_refused",
+    ),
+    mutant(
+        "content may make control tokens",
+        "tokens_check",
+        'if control(" ".join(spelled)) == control("harmless"):',
+        "if True:",
+        "tokens_check.py::test_a_template_whose_content_makes_control_tokens_is_refused",
+    ),
+    mutant(
+        "a date is made up",
+        "properties",
+        "    if seen.asks_date:",
+        "    if False:",
+        "probe.py::test_default_text_dates_and_trimmed_content",
+    ),
+    mutant(
+        "an image is dropped",
+        "conversation",
+        '    raise ModelError(\n        f"a {message.role} message holds',
+        '    return str(content)\n    raise ModelError(\n        f"a {message.role} message holds',
+        "conversation.py::test_blocks_are_refused_and_named",
+    ),
+    mutant(
+        "tojson loses the tags",
+        "template",
+        "    if not found:\n        return dump(value)",
+        "    if True:\n        return dump(value)",
+        "template.py::test_json_keeps_the_tags_of_what_is_in_it",
+    ),
     mutant("each segment counts as the first", "encode", "behind=behind or start > 0", "behind=behind", HARMLESS),
     mutant(
         "no segment of an extension is behind a token",
@@ -268,8 +351,8 @@ MUTANTS = [
     mutant(
         "a template may change what it wrote",
         "probe",
-        "if whole[at:] != made:",
-        "if False:",
+        "            if whole[at:] != made:",
+        "            if False:",
         "probe.py::test_what_depends_on_the_rest_is_refused",
     ),
     mutant(
@@ -289,22 +372,22 @@ MUTANTS = [
     mutant(
         "a cut turn stays open",
         "chat",
-        "pieces[0] = pieces[0].led_by(stop, kind)",
-        "pass",
+        "if self._facts.close is None or not sampled_stop:",
+        "if self._facts.close is None:",
         CLOSED,
     ),
     mutant(
         "a forced end counts as scaffold",
         "chat",
-        "RunKind.SCAFFOLD if self._facts.close is None else RunKind.FORCED",
-        "RunKind.SCAFFOLD",
+        "kind = RunKind.SCAFFOLD if self._facts.close is None else RunKind.FORCED",
+        "kind = RunKind.SCAFFOLD",
         CLOSED,
     ),
     mutant(
         "any end but the template's is closed again",
         "chat",
-        "if self._facts.close is None or not sampled_stop:",
-        "if True:",
+        "sampled_stop = last_id in self._info.stop_ids",
+        "sampled_stop = False",
         "chat.py::test_another_end_token_stays_as_it_is",
     ),
     mutant("no stop id is needed", "chat", "if not stops or len(stops)", "if len(stops)", STOPS),

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from rollbook.errors import ModelError
 from rollbook.render import HERMES_EXAMPLES, ChatRenderer, RendererConfig, Rendering
+from rollbook.render.encode import Encoder
+from rollbook.render.formats import CallFormat
 from rollbook.render.template import plain_render
 from rollbook.render.tracked import Tracked, scaffold
 from rollbook.trace.message import Message, ParseStatus, Role, ToolCall
@@ -199,6 +201,65 @@ def test_another_end_token_stays_as_it_is(name: str) -> None:
     assert (
         made.token_ids.tolist() == chosen.renderer.extend(chosen.stop, [user("go")], ()).messages[0].token_ids.tolist()
     )
+
+    assert chosen.renderer.extend(other, [user("go")], ()).notes == (
+        "the turn ended with <|endoftext|>, where the template writes <|im_end|>",
+    )
+    assert chosen.renderer.extend(chosen.stop, [user("go")], ()).notes == ()
+
+
+ROLES = (
+    "{% for m in messages %}{{ '<|im_start|>' if m.role == 'user' else '<|endoftext|>' if m.role == 'tool' else '' }}"
+)
+ROLES += "{{ m.role }}\n{{ m.content }}{% endfor %}{% if add_generation_prompt %}assistant\n{% endif %}"
+
+
+def test_a_role_marker_that_was_sampled_is_not_written_again() -> None:
+    """A family without an end-of-turn token: the marker of the next role is sampled, and the rest follows it."""
+    data = tokenizer_json(marked=True)
+    made = Encoder(data)
+    asks, gives = made.added["<|im_start|>"], made.added["<|endoftext|>"]
+    config = RendererConfig(name="roles", stop_ids=frozenset({asks, gives}), tool_prompt=HERMES_EXAMPLES)
+    renderer = ChatRenderer.build(data, ROLES, config)
+    assert renderer.facts.close is None
+    matched = renderer.extend(asks, [user("go")], ())
+    assert asks not in matched.messages[0].token_ids.tolist()
+    for last, notes in ((made.encode_content("x").tolist()[0], 0), (gives, 1)):
+        other = renderer.extend(last, [user("go")], ())
+        assert other.messages[0].token_ids.tolist() == [asks, *matched.messages[0].token_ids.tolist()]
+        assert expand_runs(other.messages[0].runs).tolist()[0] == RunKind.SCAFFOLD
+        assert len(other.notes) == notes
+
+
+def test_calls_in_an_unknown_form_are_refused_with_tools() -> None:
+    """Without a form to read replies in, every call would be lost in silence."""
+    text = template("qwen3").replace("<tool_call>", "<<call>>").replace("</tool_call>", "<</call>>")
+    data = tokenizer_json(marked=True)
+    stop = frozenset({Encoder(data).added["<|im_end|>"]})
+    renderer = ChatRenderer.build(data, text, RendererConfig(name="odd", stop_ids=stop))
+    assert renderer.call_format is None
+    assert not renderer.report.sound
+    assert renderer.open([user("?")], ()).tools_rendered
+    with pytest.raises(ModelError, match="writes tool calls in no form that is known"):
+        renderer.open([user("?")], [ADD])
+    named = RendererConfig(name="odd", stop_ids=stop, call_format=CallFormat.HERMES)
+    assert ChatRenderer.build(data, text, named).open([user("?")], [ADD]).tools_rendered
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@settings(max_examples=20, deadline=None)
+@given(start=starts, turns=turns_of)
+def test_a_history_is_cut_where_turns_end(name: str, start: tuple[Message, ...], turns: Any) -> None:
+    """`rerender` writes what the full rendering is; a turn's tokens end with its end-of-turn token."""
+    chosen = family(name)
+    told = [*start]
+    for text, batch in turns:
+        told += [message(Role.ASSISTANT, text), *batch]
+    made = chosen.renderer.rerender(told, ())
+    tracked = chosen.compiled.render(entries_of(start, turns), None, prompt=True)
+    assert ids_of(made) == chosen.encoder.encode(chosen.encoder.escapes.apply(tracked), ())[0].token_ids.tolist()
+    for one, shown in zip(told, made.messages, strict=True):
+        assert one.role is not Role.ASSISTANT or shown.token_ids.tolist()[-1] == chosen.stop
 
 
 def test_tools_go_into_the_template_that_has_a_place_for_them() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rollbook.errors import ModelError
@@ -62,3 +64,19 @@ def test_calls_that_did_not_parse_are_refused(call: ToolCall) -> None:
 def test_calls_that_the_template_would_drop_are_refused() -> None:
     with pytest.raises(ModelError, match="no place for tool calls"):
         Chat(None, renders_calls=False).entries([Message(role=Role.ASSISTANT, tool_calls=(CALL,))])
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ([{"type": "image"}, {"type": "text", "text": "see"}], r"holds blocks \(image, text\) instead of text"),
+        ([{"text": "see"}, "words"], r"holds blocks \(dict, str\)"),
+        ([], "holds list"),
+        (None, "holds NoneType"),
+        (b"bytes", "holds bytes"),
+    ],
+)
+def test_blocks_are_refused_and_named(content: Any, words: str) -> None:
+    """Nothing checks the fields of a message that is made in Python; the renderer does."""
+    with pytest.raises(ModelError, match=words):
+        NATIVE.entries([Message(role=Role.TOOL, content=content, call_id="c")])

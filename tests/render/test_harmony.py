@@ -378,3 +378,13 @@ def test_harmony_does_what_every_renderer_does(
 ) -> None:
     control = {text: harmony_encoding.encode(text, allowed_special="all")[0] for text in Mark}
     assert behaviour.check(harmony, control)
+
+
+def test_what_is_set_is_told_by_the_names_of_the_models_own_template(harmony: HarmonyRenderer) -> None:
+    assert harmony.info.settings == {"date": "2025-06-28"}
+    assert harmony.with_config(HarmonyConfig(name="gpt-oss")).info.settings == {}
+    other = HarmonyConfig(name="gpt-oss", effort=Effort.LOW, identity=None, cutoff="2025-01")
+    assert harmony.with_config(other).info.settings == {
+        "variables": {"reasoning_effort": "low", "model_identity": None},
+        "cutoff": "2025-01",
+    }

@@ -180,6 +180,9 @@ def test_what_happens_to_reasoning() -> None:
 NOT_STEP_BY_STEP = {
     "numbers its turns": TURNS.replace("{{ m.role }}", "{{ m.role }}{{ loop.index }}"),
     "tells who began": TURNS.replace("{{ m.content }}", "{{ m.content }}{{ messages[0].content | length }}"),
+    "measures the system message": TURNS.replace(
+        "{{ m.content }}", "{{ m.content }}{{ messages[0].content | length if messages[0].role == 'system' }}"
+    ),
     "counts words": TURNS.replace(
         "<|im_start|>", "{{ messages | map(attribute='content') | join | length }}<|im_start|>"
     ),

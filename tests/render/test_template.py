@@ -156,3 +156,9 @@ def test_content_is_no_template() -> None:
     content = "{{ raise_exception('no') }}{% for %}"
     made = ChatTemplate(template("qwen3")).render([{"role": "user", "content": content}], None, prompt=True)
     assert content in made
+
+
+@pytest.mark.parametrize("name", ["messages", "documents", "range", "bos_token"])
+def test_a_variable_that_would_be_dropped_is_refused(name: str) -> None:
+    with pytest.raises(ModelError, match=f"{name}: the renderer itself gives"):
+        ChatTemplate("x", {"bos_token": "<s>"}, {name: "mine", "other": 1})

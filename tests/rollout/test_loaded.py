@@ -7,8 +7,9 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rollbook.render import ChatRenderer, RendererConfig
 from rollbook.rollout import LoadedPolicy, derive_seed
-from tests.render.families import family
+from tests.render.families import family, template, tokenizer_json
 from tests.rollout.made import SMOLLM, Engine, says
 
 parts = st.lists(st.integers() | st.text(max_size=8), max_size=4).map(tuple)
@@ -36,6 +37,15 @@ def test_a_policy_is_recorded_with_tokenizer_template_and_tool_prompt() -> None:
     assert (record.tokenizer_hash, record.template_hash) == (info.tokenizer_hash, info.template_hash)
     assert record.tool_prompt == info.tool_prompt is not None
     assert record.template_findings == info.findings
+
+
+def test_what_was_set_of_the_template_is_recorded() -> None:
+    text = template("qwen3")
+    config = RendererConfig(name="n", stop_ids=SMOLLM.renderer.info.stop_ids, variables={"enable_thinking": False})
+    made = ChatRenderer.build(tokenizer_json(marked=True), text, config)
+    record = LoadedPolicy(Engine([says("x")]), made).record()
+    assert record.template_settings == made.info.settings == {"variables": {"enable_thinking": False}}
+    assert LoadedPolicy(Engine([says("x")]), SMOLLM.renderer).record().template_settings == {}
 
 
 def test_what_a_trainer_must_know_of_the_template_is_recorded() -> None:

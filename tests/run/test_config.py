@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ CONFIG = RunConfig(
     options={"a": 1, "words": [1, "two"]},
     limits=Limits(deadline=None, max_turns=3),
     sampling=Sampling(stop=("a", "b"), temperature=0.5),
+    template="mine.jinja",
+    template_date=date(2026, 1, 31),
+    template_variables={"enable_thinking": False},
     rules=EndingRules({Reason.MAX_TURNS: Mask(), Reason.HARNESS: Retry(1)}),
 )
 
@@ -41,6 +45,8 @@ def test_a_configuration_comes_back_from_json_equal() -> None:
 def test_options_are_plain_data(value: object) -> None:
     with pytest.raises(ConfigError, match="plain JSON data"):
         RunConfig(environment="x", options={"a": value}).plain()
+    with pytest.raises(ConfigError, match="template variables must be plain JSON data"):
+        RunConfig(environment="x", template_variables={"a": value}).plain()
 
 
 def test_differences_name_the_place_and_both_values() -> None:

@@ -141,13 +141,13 @@ def test_a_running_trace_goes_on_where_it_was_stored(trace: Trace) -> None:
     assert_same(again, reread(again))
 
 
-def test_a_policy_that_was_stored_without_findings_has_none() -> None:
+def test_a_policy_that_was_stored_without_findings_and_settings_has_none() -> None:
     trace = ended(small())
     (policy,) = trace.head.policies
     head = msgspec.msgpack.decode(encode_head(trace))
     head["policies"] = [{"name": policy.name, "trainable": policy.trainable}]
     read = decode_trace(msgspec.msgpack.encode(head), [encode_part(trace)], encode_tail(trace))
-    assert (read.head.policies, policy.template_findings) == ((policy,), ())
+    assert (read.head.policies, policy.template_findings, policy.template_settings) == ((policy,), (), {})
 
 
 def test_a_part_of_nothing_is_fine() -> None:

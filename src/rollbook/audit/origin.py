@@ -47,6 +47,8 @@ def foreign_template(policies: Collection[PolicyRecord], info: RendererInfo) -> 
     why = why or _foreign("template", {policy.template_hash for policy in policies}, info.template_hash)
     if why is None and {policy.tool_prompt for policy in policies} != {info.tool_prompt}:
         return "other_tool_prompt"
+    if why is None and any(policy.template_settings != info.settings for policy in policies):
+        return "other_settings"
     return why
 
 

@@ -26,7 +26,8 @@ class PromptTokens:
     def see(self, trace: Trace) -> None:
         counts = trace.graph.counts()
         before = _tokens_before(trace, counts[:, TOKENS].tolist())
-        for node in np.flatnonzero(counts[:, SEGMENTS]).tolist():
+        turns: list[int] = np.flatnonzero(counts[:, SEGMENTS]).tolist()
+        for node in turns:
             stored = before[node]
             if stored is None:
                 self.redacted += 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import tomllib
+from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,9 +18,10 @@ from rollbook.cli.progress import FetchBar
 from rollbook.cli.screen import console, print_json, visible
 from rollbook.cli.unfinished import tell_unfinished
 from rollbook.errors import ConfigError, UsageError
+from rollbook.render import RendererInfo
 from rollbook.run import load_renderer, open_run
 from rollbook.store import RunReader
-from rollbook.trace import PolicyRecord
+from rollbook.trace import PolicyRecord, TraceHead
 
 __all__ = ["command"]
 
@@ -41,19 +44,31 @@ A gate file is TOML or JSON:
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--gate", type=click.Path(path_type=Path), help="A file with limits. [default: the checks' own]")
 @click.option(
+    "--template",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The run's chat template, where that is not where it was. [default: as recorded]",
+)
+@click.option(
     "--no-model", is_flag=True, help="Do not load the run's tokenizer; checks that need it are then not judged."
 )
 @click.option("--cache", type=click.Path(path_type=Path), envvar="ROLLBOOK_CACHE", show_envvar=True, help="For models.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 @click.pass_context
 def command(
-    ctx: click.Context, run: Path, gate: Path | None, no_model: bool, cache: Path | None, as_json: bool
+    ctx: click.Context,
+    run: Path,
+    gate: Path | None,
+    template: Path | None,
+    no_model: bool,
+    cache: Path | None,
+    as_json: bool,
 ) -> None:
     """Audit RUN from its record alone. Exit code 0: fine; 1: a limit broke; 2: it cannot be judged."""
     limits = read_gate(gate) if gate is not None else DEFAULT_GATE
     source = open_run(run)
     tell_unfinished(source)
-    renderer, why = (None, "--no-model was given") if no_model else _find_renderer(source, cache)
+    renderer, why = (None, "--no-model was given") if no_model else _find_renderer(source, template, cache)
     found = audit(source, renderer=renderer, gate=limits)
     if why is not None:
         found = _say_why(found, why)
@@ -81,24 +96,66 @@ def read_gate(path: Path) -> Gate:
     return Gate.from_mapping(cast("dict[str, Any]", plain))
 
 
-def _find_renderer(source: RunReader, cache: Path | None) -> tuple[Reencoder | None, str | None]:
-    """The renderer of the policy that the run names, if its tokenizer is the one that was used; else why not."""
-    record = _first_policy(source)
-    if record is None:
+def _find_renderer(source: RunReader, template: Path | None, cache: Path | None) -> tuple[Reencoder | None, str | None]:
+    """The renderer of the policy that the run names, set as it was then, and why it cannot judge all: with another
+    template it can judge tokens alone, with another tokenizer nothing, and then it is None."""
+    first = next(source.traces(), None)
+    if first is None or not first.head.policies:
         return None, "the run holds no rollout"
+    record = first.head.policies[0]
     try:
+        used = _used(record, first.head)
         with FetchBar(console(stderr=True)) as fetching:
-            renderer = load_renderer(record.name, cache=cache, progress=fetching)
+            renderer = load_renderer(
+                record.name,
+                template=template or used.template,
+                date=used.date,
+                variables=used.variables,
+                cache=cache,
+                progress=fetching,
+            )
     except UsageError as error:
         return None, f"the tokenizer of '{record.name}' cannot be loaded ({error})"
     if renderer.info.tokenizer_hash != record.tokenizer_hash:
         return None, f"'{record.name}' has another tokenizer now than the run used"
-    return renderer, None
+    return renderer, _other_template(record, renderer.info)
 
 
-def _first_policy(source: RunReader) -> PolicyRecord | None:
-    first = next(source.traces(), None)
-    return first.head.policies[0] if first is not None and first.head.policies else None
+@dataclass(frozen=True, slots=True)
+class _Used:
+    """What the run set of its policy's template."""
+
+    template: Path | None
+    date: date | None
+    variables: dict[str, Any]
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    template: str | None = None
+
+
+class _Settings(msgspec.Struct, frozen=True):
+    date: date | None = None
+    variables: dict[str, Any] = {}
+
+
+def _used(record: PolicyRecord, head: TraceHead) -> _Used:
+    """What the record says of it; raises `ConfigError` where no run could have set that."""
+    try:
+        asked = msgspec.convert(head.config if head.run else {}, _Asked)
+        settings = msgspec.convert(record.template_settings, _Settings)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"its template cannot be set as it was: {error}") from error
+    return _Used(None if asked.template is None else Path(asked.template), settings.date, settings.variables)
+
+
+def _other_template(record: PolicyRecord, found: RendererInfo) -> str | None:
+    """Why this renderer writes other prompts than the run had; None where it does not, or where nobody knows."""
+    if record.template_hash not in ("", found.template_hash):
+        return f"'{record.name}' has another chat template now than the run used; give that one (--template)"
+    if record.template_settings != found.settings:
+        return f"the template of '{record.name}' was used with settings that cannot be given here"
+    return None
 
 
 def _say_why(found: Report, why: str) -> Report:

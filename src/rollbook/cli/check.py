@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from datetime import datetime
+from datetime import date
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
 
 from rollbook.cli.screen import console, print_json, show_table, visible
-from rollbook.errors import UsageError
+from rollbook.cli.template_options import read_variables, template_options
 from rollbook.render.findings import TemplateReport, Verdict
 from rollbook.run import check_template
 
@@ -34,10 +32,8 @@ def command() -> None:
 
 @command.command(epilog=EXAMPLES, short_help="What a chat template does to training.")
 @click.argument("path", type=click.Path(path_type=Path, exists=True))
-@click.option("--template", type=click.Path(path_type=Path), help="A template to use instead of the model's own.")
 @click.option("--stop", multiple=True, metavar="TOKEN", help="Ends an assistant's turn. [default: as the model says]")
-@click.option("--date", type=click.DateTime(["%Y-%m-%d"]), help="The day that a template may ask for.")
-@click.option("--set", "given", multiple=True, metavar="NAME=VALUE", help="A template variable; VALUE is JSON or text.")
+@template_options
 @click.option("--cache", type=click.Path(path_type=Path), envvar="ROLLBOOK_CACHE", show_envvar=True, help="For models.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 @click.pass_context
@@ -46,8 +42,8 @@ def template(
     path: Path,
     template: Path | None,
     stop: tuple[str, ...],
-    date: datetime | None,
-    given: tuple[str, ...],
+    date: date | None,
+    variables: tuple[str, ...],
     cache: Path | None,
     as_json: bool,
 ) -> None:
@@ -57,8 +53,8 @@ def template(
         path,
         template=template,
         stops=stop,
-        date=None if date is None else date.date(),
-        variables=dict(map(_variable, given)),
+        date=date,
+        variables=read_variables(variables),
         cache=cache,
     )
     if as_json:
@@ -73,16 +69,6 @@ def template(
     else:
         _show(report)
     ctx.exit(0 if report.sound else 1)
-
-
-def _variable(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise UsageError(f"--set {text!r}: write NAME=VALUE")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
 
 
 def _show(report: TemplateReport) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import shlex
 import sys
@@ -20,10 +19,11 @@ from rollbook.cli.audit_view import show_audit
 from rollbook.cli.progress import FetchBar, RunBar
 from rollbook.cli.report_view import show_report
 from rollbook.cli.screen import console, counted, print_json, visible
-from rollbook.errors import ConfigError, StoreError, UsageError
+from rollbook.cli.template_options import read_pairs, read_variables, template_options
+from rollbook.errors import StoreError, UsageError
 from rollbook.render import TextSide
 from rollbook.rollout import Limits, LoadedPolicy
-from rollbook.run import CONCURRENCY, RunConfig, RunOutcome, check_folder, load_policy, open_run, report, run
+from rollbook.run import CONCURRENCY, RunConfig, RunOutcome, check_folder, open_run, policy_of, report, run
 from rollbook.trace import ContextPolicy, Sampling
 from rollbook.worlds import make
 
@@ -37,6 +37,7 @@ Examples:
   rollbook run calculator --option difficulty=1 --tasks 16 --group 8 --seed 3
   rollbook run my_package.worlds:MyWorld --policy local:model.gguf --max-turns 4
   rollbook run my_package.worlds:MyWorld --policy local:qwen3.gguf --context template
+  rollbook run calculator --policy local:llama.gguf --date 2026-01-31 --set enable_thinking=false
   rollbook run calculator --out runs/demo --resume
 """
 
@@ -86,6 +87,7 @@ Examples:
     show_default=True,
     help="Earlier turns in later prompts: as sampled, or as the chat template writes them then.",
 )
+@template_options
 @click.option(
     "--concurrency",
     type=click.IntRange(1),
@@ -113,7 +115,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     if config.sampling.changes_distribution:
         err.print(_warning(config.sampling))
     with FetchBar(err) as fetching:
-        loaded = load_policy(config.policy, cache=given["cache"], progress=fetching)
+        loaded = policy_of(config, cache=given["cache"], progress=fetching)
     place = folder.absolute()  # an environment may change the working folder
     outcome = _run(ctx, config, folder, loaded, given)
     source = open_run(place)
@@ -173,7 +175,7 @@ def _run(
 def _config(given: dict[str, Any]) -> RunConfig:
     return RunConfig(
         environment=given["env"],
-        options=_options(given["options"]),
+        options=read_pairs(given["options"], "--option", "KEY=VALUE", "difficulty=2"),
         policy=given["policy"],
         tasks=given["tasks"],
         group=given["group"],
@@ -186,25 +188,10 @@ def _config(given: dict[str, Any]) -> RunConfig:
         ),
         sampling=Sampling(temperature=given["temperature"], top_p=given["top_p"], top_k=given["top_k"]),
         context=ContextPolicy(given["context"]),
+        template=None if given["template"] is None else str(given["template"]),
+        template_date=given["date"],
+        template_variables=read_variables(given["variables"]),
     )
-
-
-def _options(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """``key=value`` pairs; a value is read as JSON where it is JSON, and as text otherwise."""
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key.isidentifier():
-            raise ConfigError(f"--option {pair!r}: write KEY=VALUE, e.g. --option difficulty=2")
-        if key in found:
-            raise ConfigError(f"--option {key} is given twice")
-        try:
-            found[key] = json.loads(text)
-        except ValueError:
-            found[key] = text
-        except RecursionError as error:
-            raise ConfigError(f"--option {key}: its value is nested too deep") from error
-    return found
 
 
 def _folder(given: dict[str, Any]) -> Path:

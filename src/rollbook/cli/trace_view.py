@@ -99,7 +99,8 @@ class _Page:
         self.line(f"environment {head.environment or MISSING}, task {head.task.id}", indent=2)
         for policy in head.policies:
             prompt = f", tool prompt {policy.tool_prompt}" if policy.tool_prompt else ""
-            self.line(f"policy {policy.name} ({policy.engine or 'engine not known'}){prompt}", indent=2)
+            settings = "".join(f", {name} {value}" for name, value in policy.template_settings.items())
+            self.line(f"policy {policy.name} ({policy.engine or 'engine not known'}){prompt}{settings}", indent=2)
         if head.tools:
             rendered = {True: "in the prompt", False: "NOT in the prompt", None: "not known whether in the prompt"}
             names = ", ".join(tool.name for tool in head.tools)

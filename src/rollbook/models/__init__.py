@@ -2,7 +2,7 @@
 
 from rollbook.models.bundle import ModelFiles, load_gguf, load_model
 from rollbook.models.fetch import Phase, Progress, ProgressCallback, default_cache, fetch
-from rollbook.models.folder import load_folder
+from rollbook.models.folder import has_tokenizer, load_folder
 from rollbook.models.names import CATALOGUE, KnownModel, parse_model_name
 from rollbook.models.tiktoken_file import FAMILIES, TiktokenFamily
 
@@ -17,6 +17,7 @@ __all__ = [
     "TiktokenFamily",
     "default_cache",
     "fetch",
+    "has_tokenizer",
     "load_folder",
     "load_gguf",
     "load_model",

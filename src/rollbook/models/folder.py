@@ -22,7 +22,7 @@ from rollbook.models.sentencepiece_file import sentencepiece_json, sentencepiece
 from rollbook.models.tekken import TEKKEN_ROLES, tekken_json
 from rollbook.models.tiktoken_file import FAMILIES, TiktokenFamily, is_rank_file, read_ranks, tiktoken_json
 
-__all__ = ["load_folder"]
+__all__ = ["has_tokenizer", "load_folder"]
 
 _NAMES = ("tokenizer.json", "tekken.json", "tokenizer.model", "tiktoken.model")
 
@@ -54,6 +54,11 @@ def load_folder(path: Path, *, family: str | TiktokenFamily | None = None) -> Mo
         context_length=config.context_length,
         licence=None,
     )
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether there is a file in `folder` that `load_folder` would take, or would have to choose from."""
+    return any((folder / name).is_file() for name in _NAMES) or any(folder.glob("*.tiktoken"))
 
 
 def _find(folder: Path) -> Path:

@@ -28,6 +28,7 @@ from rollbook.render.judge import judge
 from rollbook.render.probe import Facts
 from rollbook.render.properties import call_format_of
 from rollbook.render.protocol import Parsed, RenderedMessage, RendererInfo, Rendering
+from rollbook.render.settings import plain_variables, settings_of
 from rollbook.render.template import ChatTemplate
 from rollbook.render.text_side import TextSide
 from rollbook.render.toolprompt import ToolPrompt
@@ -50,7 +51,7 @@ class RendererConfig:
     special_tokens: Mapping[str, str] = field(default_factory=dict[str, str])
     """``bos_token`` and the like, as the template names them."""
     variables: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Further template variables, e.g. ``enable_thinking``."""
+    """Further template variables, e.g. ``enable_thinking``: plain JSON data."""
     tool_prompt: ToolPrompt | None = None
     """How tools are told where the template has no place for them; a template that renders tools does not use it."""
     now: datetime | None = None
@@ -70,7 +71,7 @@ class ChatRenderer(TextSide):
         report: TemplateReport,
         tool_prompt: ToolPrompt | None,
         info: RendererInfo,
-        call_format: CallFormat,
+        call_format: CallFormat | None,
     ) -> None:
         super().__init__(encoder, increments.template.special_tokens.get("bos_token"))
         self._increments = increments
@@ -80,7 +81,7 @@ class ChatRenderer(TextSide):
         self._info = info
         shape = increments.shape
         self._chat = Chat(tool_prompt, facts.renders_calls, shape.arguments_as_text, shape.silent_calls)
-        self._reader = ReplyReader(call_format, encoder.vocabulary, encoder.added)
+        self._reader = ReplyReader(call_format or CallFormat.HERMES, encoder.vocabulary, encoder.added)
         self._call_format = call_format
 
     @classmethod
@@ -92,7 +93,8 @@ class ChatRenderer(TextSide):
         if not stops or len(stops) < len(config.stop_ids):
             missing = sorted(config.stop_ids - stops.keys())
             raise ModelError(f"the tokenizer has no added tokens for the stop ids {missing or 'none were given'}")
-        compiled = ChatTemplate(template, config.special_tokens, config.variables, config.now)
+        variables = plain_variables(config.variables)
+        compiled = ChatTemplate(template, config.special_tokens, variables, config.now)
         seen, report = judge(compiled, sorted(stops.values()), config.name, encoder)
         if seen is None or report.forbidding is not None:
             raise TemplateRefused(report.forbidding or report.findings[0])
@@ -105,10 +107,11 @@ class ChatRenderer(TextSide):
             stop_ids=config.stop_ids,
             tool_prompt=None if prompt is None else prompt.label,
             findings=report.labels,
+            settings=settings_of(config.now, variables, config.call_format),
         )
         increments = replace(seen.increments, escapes=encoder.escapes)
         detected = None if prompt is not None else call_format_of(seen)
-        call_format = config.call_format or detected or CallFormat.HERMES
+        call_format = config.call_format or (CallFormat.HERMES if prompt is not None else detected)
         return cls(encoder, increments, seen.facts, report, prompt, info, call_format)
 
     @property
@@ -126,8 +129,8 @@ class ChatRenderer(TextSide):
         return self._report
 
     @property
-    def call_format(self) -> CallFormat:
-        """The form in which replies are read."""
+    def call_format(self) -> CallFormat | None:
+        """The form in which calls are read; None: not known, and tools are refused."""
         return self._call_format
 
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
@@ -150,6 +153,11 @@ class ChatRenderer(TextSide):
             raise ModelError(
                 f"the chat template of {self._info.name} has no place for tools and would drop them in silence; "
                 "pass a tool prompt (RendererConfig.tool_prompt, e.g. HERMES_EXAMPLES)"
+            )
+        if tools and self._call_format is None:
+            raise ModelError(
+                f"the chat template of {self._info.name} writes tool calls in no form that is known, so replies could "
+                "not be read; name the form (RendererConfig.call_format), or pass no tools"
             )
         given = self._chat.with_tools(messages, tools)
         text = render(self._chat.entries(given), self._tools(tools))

@@ -74,18 +74,20 @@ class Chat:
 
 def message_text(message: Message) -> str:
     """The message's content. A `Message` made in Python may hold anything; nothing of it is dropped."""
-    content = cast("object", message.content)
+    content = cast("str | list[Any] | None", message.content)
     if isinstance(content, str):
         return content
-    what = type(content).__name__
-    if isinstance(content, list | tuple):
-        blocks = (block for block in cast("Sequence[object]", content) if isinstance(block, dict))
-        kinds = sorted({str(cast("dict[str, Any]", block).get("type", "?")) for block in blocks})
-        what = f"blocks ({', '.join(kinds)})" if kinds else what
+    kinds = sorted(set(map(_kind, content))) if isinstance(content, list) else []
+    what = f"blocks ({', '.join(kinds)})" if kinds else type(content).__name__
     raise ModelError(
         f"a {message.role} message holds {what} instead of text; images and other blocks are not supported yet, and "
         "nothing is dropped: give the message as one string"
     )
+
+
+def _kind(block: Any) -> str:
+    kind = type(block).__name__
+    return str(cast("dict[str, Any]", block).get("type", kind)) if isinstance(block, dict) else kind
 
 
 def whole_call(call: ToolCall) -> ToolCall:

@@ -24,10 +24,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime, time
 from enum import StrEnum
 from importlib.metadata import version
 from json import dumps
+from typing import Any
 
 import numpy as np
 import openai_harmony as library  # pyright: ignore[reportMissingTypeStubs] (it is typed, but does not say so)
@@ -38,18 +39,22 @@ from rollbook.render.encode import Encoder, shared_encoder
 from rollbook.render.findings import Property
 from rollbook.render.harmony_reply import HarmonyReader, Mark
 from rollbook.render.protocol import Parsed, RenderedMessage, RendererInfo, Rendering
+from rollbook.render.settings import settings_of
 from rollbook.render.text_side import TextSide
 from rollbook.trace.message import Message, Role, ToolCall
 from rollbook.trace.node import TokenIds
 from rollbook.trace.runs import RunKind, Runs, compress_runs
 from rollbook.trace.tools import ToolSpec
 
-__all__ = ["Effort", "HarmonyConfig", "HarmonyEncoding", "HarmonyRenderer", "load_encoding"]
+__all__ = ["EFFORT", "IDENTITY", "Effort", "HarmonyConfig", "HarmonyEncoding", "HarmonyRenderer", "load_encoding"]
 
 HarmonyEncoding = library.HarmonyEncoding
 
 MAX_KEPT = 256
 """Headers whose ids are kept."""
+
+EFFORT, IDENTITY = "reasoning_effort", "model_identity"
+"""What the model's own template calls `HarmonyConfig.effort` and `HarmonyConfig.identity`."""
 
 _PLACEHOLDER = "\ue000"
 _FUNCTIONS = "functions"
@@ -146,6 +151,7 @@ class HarmonyRenderer(TextSide):
             stop_ids=frozenset(encoder.added[mark] for mark in ends),
             tool_prompt=None,
             findings=_FINDINGS,
+            settings=_settings(config),
         )
 
     @classmethod
@@ -355,6 +361,18 @@ def _described(tool: ToolSpec) -> library.ToolDescription:
     """A tool without parameters is written without an argument, as in the format's own description."""
     parameters = tool.parameters if tool.parameters.get("properties") else None
     return library.ToolDescription(name=tool.name, description=tool.description, parameters=parameters)
+
+
+def _settings(config: HarmonyConfig) -> dict[str, Any]:
+    """What is not as `HarmonyConfig` has it by itself, under the names that the model's own template uses."""
+    usual = HarmonyConfig(name=config.name)
+    variables: dict[str, Any] = {}
+    if config.effort is not usual.effort:
+        variables[EFFORT] = config.effort.value
+    if config.identity != usual.identity:
+        variables[IDENTITY] = config.identity
+    found = settings_of(config.start and datetime.combine(config.start, time()), variables)
+    return found if config.cutoff == usual.cutoff else {**found, "cutoff": config.cutoff}
 
 
 def _template_hash(config: HarmonyConfig) -> str:

@@ -140,8 +140,8 @@ def _system(seen: Probe) -> TemplateFinding:
 def _date(seen: Probe) -> TemplateFinding:
     if seen.asks_date:
         meaning = (
-            "the chat template asks for today's date; give a fixed one (RendererConfig.now), for prompts must not "
-            "change with the clock"
+            "the chat template asks for today's date; give a fixed one (date, or --date YYYY-MM-DD), for prompts must "
+            "not change with the clock"
         )
         return _found(Property.DATE, "asked", meaning, verdict=Verdict.UNSOUND, forbids=True)
     given = seen.increments.template.now
@@ -170,7 +170,12 @@ def _tools(seen: Probe) -> Iterator[TemplateFinding]:
     form = call_format_of(seen)
     example = written[0][0] if written else ""
     if not facts.renders_calls:
-        yield _found(Property.CALLS, "not rendered", "The template has no place for tool calls in given messages.")
+        meaning = "The template has no place for tool calls in given messages"
+        if facts.renders_tools:
+            meaning += ", so nothing says in which form the model writes them; name it (RendererConfig.call_format)."
+            yield _found(Property.CALLS, "not rendered", meaning, verdict=Verdict.UNSOUND)
+        else:
+            yield _found(Property.CALLS, "not rendered", f"{meaning}.")
         return
     if form is None:
         meaning = "The template writes calls in a form that no parser of ours reads back; tools cannot be used with it."

@@ -7,9 +7,9 @@ from text; parsing keeps every attempted tool call with a status and repairs non
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -38,6 +38,8 @@ class RendererInfo:
     renders tools."""
     findings: tuple[str, ...] = ()
     """What a trainer must know of the template, e.g. ``reasoning=dropped`` (`rollbook.render.findings`)."""
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What was set of the template beside its text, as plain data by name, e.g. ``date``; empty: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,10 @@ MAX_STEPS = 1_000_000
 MAX_REPEAT = 1_000_000
 """The largest repetition of a string or list."""
 
+_OWN = frozenset(
+    {"messages", "tools", "documents", "add_generation_prompt", "strftime_now", "raise_exception", "range"}
+)
+"""Names that no variable can have: it would be dropped, or change what Jinja is."""
 _DICT_NAMES = frozenset(dir(dict))
 _STR_NAMES = frozenset({"endswith", "lower", "lstrip", "replace", "rstrip", "split", "startswith", "strip", "upper"})
 """Methods of strings that are safe whatever they are called with; `format` is not among them."""
@@ -246,6 +250,8 @@ class ChatTemplate:
     def __post_init__(self) -> None:
         with boundary("the chat template does not compile", ModelError):
             object.__setattr__(self, "_root", _Environment().from_string(self.text))
+        if taken := sorted(self.variables.keys() & (_OWN | self.special_tokens.keys())):
+            raise ModelError(f"{', '.join(taken)}: the renderer itself gives the template what is called so")
         tokens = {name: scaffold(token) for name, token in self.special_tokens.items()}
         object.__setattr__(self, "_fixed", {**self.variables, **tokens, "strftime_now": _date(self.now)})
 

@@ -40,6 +40,7 @@ class LoadedPolicy:
             trainable=self.trainable,
             tool_prompt=renderer.tool_prompt,
             template_findings=renderer.findings,
+            template_settings=dict(renderer.settings),
         )
 
 

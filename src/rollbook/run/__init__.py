@@ -2,7 +2,7 @@
 
 from rollbook.run.config import RunConfig, differences
 from rollbook.run.open import open_run
-from rollbook.run.policies import load_policy, load_renderer
+from rollbook.run.policies import load_policy, load_renderer, policy_of
 from rollbook.run.report import RunReport, report
 from rollbook.run.resume import check_folder
 from rollbook.run.runner import CONCURRENCY, Progress, RunOutcome, run
@@ -22,6 +22,7 @@ __all__ = [
     "load_policy",
     "load_renderer",
     "open_run",
+    "policy_of",
     "report",
     "run",
     "standing",

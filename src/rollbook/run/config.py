@@ -7,6 +7,7 @@ not part of it: no rollout is asked for anything else by it.
 from __future__ import annotations
 
 import json
+from datetime import date
 from typing import Any, cast
 
 import msgspec
@@ -38,6 +39,12 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     sampling: Sampling = Sampling()
     context: ContextPolicy = ContextPolicy.KEEP
     """How earlier turns stand in later prompts: as sampled, or as the chat template writes them later."""
+    template: str | None = None
+    """The path of a chat template to use instead of the model's own; None: the model's own."""
+    template_date: date | None = None
+    """What a chat template that asks for the day is told; None: such a template is refused."""
+    template_variables: dict[str, Any] = {}
+    """Further variables of the chat template, e.g. ``enable_thinking``; plain JSON data."""
     rules: EndingRules = EndingRules()
     spread: bool = False
     """Divide advantages by the group's spread."""
@@ -50,12 +57,12 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     def plain(self) -> dict[str, Any]:
         """The configuration as plain data, just as it reads back from the record: JSON knows no tuples.
 
-        Raises `ConfigError` where an option is no plain data.
+        Raises `ConfigError` where an option or a template variable is none.
         """
         try:
             return json.loads(json.dumps(msgspec.to_builtins(self)))
         except TypeError as error:
-            raise ConfigError(f"the environment's options must be plain JSON data: {error}") from error
+            raise ConfigError(f"options and template variables must be plain JSON data: {error}") from error
 
 
 def differences(stored: dict[str, Any], asked: dict[str, Any], prefix: str = "") -> list[str]:

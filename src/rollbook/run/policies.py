@@ -3,25 +3,29 @@
 Engines are imported here and nowhere else, each when it is asked for, so a run needs only the extra of the engine that
 it uses. A template that has no place for tools gets the explicit tool prompt; any other keeps its own words. A
 tokenizer with the markers of gpt-oss gets the harmony renderer, whatever template lies beside it. The ids of a script
-are of the tokenizer that lies beside it (``tokenizer.json``), or of the default model where none does.
+are of the tokenizer that lies beside it, in any form that `load_folder` takes, or of the default model where none does.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
+from datetime import date as Date  # noqa: N812 (a parameter is called `date`)
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from rollbook.audit import Reencoder
-from rollbook.errors import ModelError, UsageError
-from rollbook.models import ModelFiles, ProgressCallback, default_cache, load_folder, load_model
+from rollbook.errors import ConfigError, UsageError
+from rollbook.models import ModelFiles, ProgressCallback, default_cache, has_tokenizer, load_folder, load_model
 from rollbook.models.harmony_ranks import is_harmony
 from rollbook.policy import LocalName, Policy, PolicyName, ScriptedName, load_script, parse_policy_name
 from rollbook.policy.names import DEFAULT_MODEL, RUNS
 from rollbook.render import HERMES_EXAMPLES, ChatRenderer, RendererConfig, TextStream
 from rollbook.rollout import LoadedPolicy
+from rollbook.run.config import RunConfig
+from rollbook.run.templates import as_moment, read_files, read_template, template_of
 
-__all__ = ["LocalRenderer", "load_policy", "load_renderer", "renderer_for"]
+__all__ = ["LocalRenderer", "load_policy", "load_renderer", "policy_of", "renderer_for"]
 
 _EXTRA = ("aiohttp", "xllamacpp")
 """Packages of the extra ``local``."""
@@ -35,48 +39,109 @@ class LocalRenderer(Reencoder, Protocol):
         ...
 
 
-def load_policy(name: str, *, cache: Path | None = None, progress: ProgressCallback | None = None) -> LoadedPolicy:
+def load_policy(
+    name: str,
+    *,
+    template: Path | None = None,
+    date: Date | None = None,
+    variables: Mapping[str, Any] | None = None,
+    cache: Path | None = None,
+    progress: ProgressCallback | None = None,
+) -> LoadedPolicy:
     """The policy called `name` with its renderer; not started yet.
 
-    `name`: ``local``, ``local:smollm2-135m``, ``local:PATH.gguf`` or ``scripted:FILE``. `cache`: where fetched models
-    are kept; None: the user's cache folder. `progress`: told about downloads. Raises `UsageError` with the remedy.
+    `name`: ``local``, ``local:smollm2-135m``, ``local:PATH.gguf`` or ``scripted:FILE``. `template`: a file with the
+    template to use instead of the model's own. `date`: for a template that asks for one. `variables`: further template
+    variables, plain JSON data. `cache`: where fetched models are kept; None: the user's cache folder. `progress`: told
+    about downloads. Raises `UsageError` with the remedy.
     """
     parsed = parse_policy_name(name)
-    # a script that cannot be read is found out before a model is fetched for it
+    # a file that cannot be read is found out before a model is fetched for it
     script = load_script(parsed.path) if isinstance(parsed, ScriptedName) else None
+    text = _text(template)
     files = _files(parsed, cache or default_cache(), progress)
-    return LoadedPolicy(_embedded(parsed, files) if script is None else script, renderer_for(files, cache))
+    renderer = renderer_for(files, cache, template=text, date=date, variables=variables)
+    return LoadedPolicy(_embedded(parsed, files) if script is None else script, renderer)
 
 
-def load_renderer(name: str, *, cache: Path | None = None, progress: ProgressCallback | None = None) -> LocalRenderer:
-    """The renderer of a policy (name as in `load_policy`), without its engine."""
-    return renderer_for(_files(parse_policy_name(name), cache or default_cache(), progress), cache)
+def load_renderer(
+    name: str | Path,
+    *,
+    template: Path | None = None,
+    date: Date | None = None,
+    variables: Mapping[str, Any] | None = None,
+    cache: Path | None = None,
+    progress: ProgressCallback | None = None,
+) -> LocalRenderer:
+    """The renderer of a policy, without its engine, or of the tokenizer folder or GGUF file at a path.
+
+    `name`: as in `load_policy`, or a path; a path that looks like a policy (``local``, or with a colon) is given as a
+    `Path`. The rest as in `load_policy`.
+    """
+    text, kept = _text(template), cache or default_cache()
+    files = read_files(Path(name), kept) if _is_path(name) else _files(parse_policy_name(str(name)), kept, progress)
+    return renderer_for(files, cache, template=text, date=date, variables=variables)
 
 
-def renderer_for(files: ModelFiles, cache: Path | None = None) -> LocalRenderer:
-    """The renderer of a model's own tokenizer and template.
+def policy_of(
+    config: RunConfig, *, cache: Path | None = None, progress: ProgressCallback | None = None
+) -> LoadedPolicy:
+    """The policy of a run, with the template that the run asks for. As `load_policy`."""
+    return load_policy(
+        config.policy,
+        template=None if config.template is None else Path(config.template),
+        date=config.template_date,
+        variables=config.template_variables,
+        cache=cache,
+        progress=progress,
+    )
+
+
+def renderer_for(
+    files: ModelFiles,
+    cache: Path | None = None,
+    *,
+    template: str | None = None,
+    date: Date | None = None,
+    variables: Mapping[str, Any] | None = None,
+) -> LocalRenderer:
+    """The renderer of a model's own tokenizer, and of its own template where `template` gives no other text.
 
     `cache`: where the harmony renderer keeps its vocabulary; None: the user's cache folder. Raises `UsageError` where
-    an extra is missing.
+    an extra is missing, or where the model cannot be given what is set.
     """
     if is_harmony(files.tokenizer_json):
-        return _harmony(files, cache or default_cache())
-    if files.template is None:
-        raise ModelError(f"{files.name} has no chat template; give a model that has one")
+        if template is not None:
+            raise ConfigError(f"{files.name} is a gpt-oss model: its prompts are no template's; give none (--template)")
+        return _harmony(files, cache or default_cache(), date, variables or {})
     config = RendererConfig(
         name=files.name,
         stop_ids=files.stop_ids,
         special_tokens=files.special_tokens,
+        variables=variables or {},
         tool_prompt=HERMES_EXAMPLES,  # used only where the template has no place for tools
+        now=as_moment(date),
     )
-    return ChatRenderer.build(files.tokenizer_json, files.template, config)
+    return ChatRenderer.build(files.tokenizer_json, template_of(files, template), config)
+
+
+def _text(template: Path | None) -> str | None:
+    return None if template is None else read_template(template)
+
+
+def _is_path(name: str | Path) -> bool:
+    """True for what no policy is called: it is there, or spelled as a path."""
+    if isinstance(name, Path):
+        return True
+    path = Path(name)
+    return name != "local" and ":" not in name and (len(path.parts) > 1 or path.suffix == ".gguf" or path.exists())
 
 
 def _files(name: PolicyName, cache: Path, progress: ProgressCallback | None) -> ModelFiles:
     match name:
         case LocalName(model):
             return load_model(model, cache, progress)
-        case ScriptedName(path) if (path.parent / "tokenizer.json").exists():
+        case ScriptedName(path) if has_tokenizer(path.parent):
             return load_folder(path.parent)
         case ScriptedName():
             return load_model(DEFAULT_MODEL, cache, progress)
@@ -106,10 +171,12 @@ def _embedded(name: PolicyName, files: ModelFiles) -> Policy:
 class _Harmony(Protocol):
     """`rollbook.run.harmony`."""
 
-    def open_harmony(self, files: ModelFiles, cache: Path) -> LocalRenderer: ...
+    def open_harmony(
+        self, files: ModelFiles, cache: Path, day: Date | None, variables: Mapping[str, Any]
+    ) -> LocalRenderer: ...
 
 
-def _harmony(files: ModelFiles, cache: Path) -> LocalRenderer:
+def _harmony(files: ModelFiles, cache: Path, day: Date | None, variables: Mapping[str, Any]) -> LocalRenderer:
     try:
         module = importlib.import_module("rollbook.run.harmony")
     except ModuleNotFoundError as error:
@@ -119,4 +186,4 @@ def _harmony(files: ModelFiles, cache: Path) -> LocalRenderer:
             f"{files.name} is a gpt-oss model, which needs the package openai-harmony: run pip install '.[harmony]' in "
             "Rollbook's checkout"
         ) from error
-    return cast("_Harmony", module).open_harmony(files, cache)
+    return cast("_Harmony", module).open_harmony(files, cache, day, variables)

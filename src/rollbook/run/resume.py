@@ -93,8 +93,8 @@ def open_folder(config: RunConfig, folder: Path, *, resume: bool, allow_changed:
 
 
 def _check_same(config: RunConfig, stored: Stored, folder: Path, allow_changed: bool) -> None:
-    # A run that was stored before there was a choice kept the sampled ids.
-    before = {"context": ContextPolicy.KEEP.value, **stored.asked}
+    # A run that was stored before there was a choice kept the sampled ids, and set nothing of its template.
+    before: dict[str, Any] = {"context": ContextPolicy.KEEP.value, "template_variables": {}, **stored.asked}
     changed = differences(before, config.plain())
     listed = "".join(f"\n  {line}" for line in changed)
     never = [line for line in changed if line.startswith(FIXED)]

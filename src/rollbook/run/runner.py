@@ -23,7 +23,7 @@ from rollbook.rewards.dispositions import PRODUCER
 from rollbook.rollout import EnvFactory, GroupPlan, Limiter, LoadedPolicy, RolloutSettings, run_member
 from rollbook.rollout.group import first_cause
 from rollbook.run.config import RunConfig
-from rollbook.run.policies import load_policy
+from rollbook.run.policies import policy_of
 from rollbook.run.resume import check_folder, open_folder
 from rollbook.run.summary_table import write_summary_table
 from rollbook.store import RecoveryReport, RunReader, RunWriter
@@ -92,7 +92,8 @@ async def run(
     """Run a configuration into `folder`.
 
     `resume`: go on with the run that is there. `allow_changed`: also where limits, sampling, rules or the policy are
-    others now. `concurrency`: rollouts at once. `policy`: takes the place of the one that the configuration names.
+    others now. `concurrency`: rollouts at once. `policy`: takes the place of the one that the configuration names,
+    and of what it says of the template.
 
     Raises `UsageError` where the folder, the configuration or the policy do not allow it, with the remedy. Cancelling
     it, or a full disk, keeps every finished rollout: a resume goes on from there.
@@ -103,7 +104,7 @@ async def run(
     make_env = functools.partial(make, config.environment, **config.options)
     check_folder(config, path, resume=resume, allow_changed=allow_changed)
     tasks = _tasks(make_env, config)
-    loaded = policy or await asyncio.to_thread(load_policy, config.policy)
+    loaded = policy or await asyncio.to_thread(policy_of, config)
     run_id, writer = open_folder(config, path, resume=resume, allow_changed=allow_changed)
     with writer:
         interrupted = writer.seal_interrupted()

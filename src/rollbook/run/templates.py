@@ -14,9 +14,10 @@ from rollbook.models import ModelFiles, default_cache, load_folder, load_gguf
 from rollbook.render.encode import Encoder, shared_encoder
 from rollbook.render.findings import TemplateReport
 from rollbook.render.judge import judge
+from rollbook.render.settings import plain_variables
 from rollbook.render.template import ChatTemplate
 
-__all__ = ["check_template", "read_template"]
+__all__ = ["as_moment", "check_template", "read_files", "read_template", "template_of"]
 
 MAX_TEMPLATE = 1 << 22
 """Bytes that a template file may have."""
@@ -54,9 +55,26 @@ def check_template(
         raise UsageError(
             f"{source.name}: nothing says which token ends an assistant's turn; name it (stops, or --stop TOKEN)"
         )
-    now = None if date is None else datetime.combine(date, time())
-    compiled = ChatTemplate(source.text, source.special_tokens, variables or {}, now)
+    compiled = ChatTemplate(source.text, source.special_tokens, plain_variables(variables or {}), as_moment(date))
     return judge(compiled, source.stops, source.name, source.encoder)[1]
+
+
+def as_moment(date: Date | None) -> datetime | None:
+    """The beginning of the day that a template is told."""
+    return None if date is None else datetime.combine(date, time())
+
+
+def read_files(path: Path, cache: Path) -> ModelFiles:
+    """The tokenizer folder (or the tokenizer file) or the GGUF file at `path`. Raises `ModelError`."""
+    return load_gguf(path, cache) if path.suffix == ".gguf" and not path.is_dir() else load_folder(path)
+
+
+def template_of(files: ModelFiles, template: str | None) -> str:
+    """`template`, or where there is none the model's own. Raises `ModelError` where that has none."""
+    text = files.template if template is None else template
+    if text is None:
+        raise ModelError(f"{files.name} has no chat template; give one (template, or --template FILE)")
+    return text
 
 
 def read_template(path: Path) -> str:
@@ -70,19 +88,15 @@ def read_template(path: Path) -> str:
 
 
 def _read(path: Path, template: Path | None, stops: tuple[str, ...], cache: Path | None) -> _Source:
-    if path.is_dir():
-        return _of_model(load_folder(path), template, stops)
-    if path.suffix == ".gguf":
-        return _of_model(load_gguf(path, cache or default_cache()), template, stops)
+    if path.is_dir() or path.suffix == ".gguf":
+        return _of_model(read_files(path, cache or default_cache()), template, stops)
     if template is not None:
         raise UsageError(f"{path} is a template already: give a tokenizer folder or a GGUF file, or no second template")
     return _Source(path.name, read_template(path), stops)
 
 
 def _of_model(files: ModelFiles, template: Path | None, stops: tuple[str, ...]) -> _Source:
-    text = files.template if template is None else read_template(template)
-    if text is None:
-        raise ModelError(f"{files.name} has no chat template; give one (template, or --template FILE)")
+    text = template_of(files, None if template is None else read_template(template))
     encoder = shared_encoder(files.tokenizer_json)
     spelled = {token: name for name, token in encoder.added.items()}
     known = tuple(sorted(spelled[token] for token in files.stop_ids if token in spelled))

@@ -96,6 +96,9 @@ class PolicyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     none."""
     template_findings: tuple[str, ...] = ()
     """What a trainer must know of the chat template, e.g. ``reasoning=dropped``; empty: nothing, or not known."""
+    template_settings: dict[str, Any] = {}
+    """What was set of the chat template beside its text, by name: ``date``, ``variables``, ``call_format``; empty:
+    nothing, or not known."""
 
 
 class NodeRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
