@@ -18,7 +18,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer
@@ -26,7 +26,7 @@ from tokenizers import Encoding, Tokenizer
 from rollbook.errors import ModelError, boundary
 from rollbook.render.bare import behind_first, blank_sign, is_white, unknown_token, without_control
 from rollbook.render.escapes import Escapes
-from rollbook.render.offsets import Offsets
+from rollbook.render.offsets import Offsets, offsets_of
 from rollbook.render.tracked import SCAFFOLD, Tracked, scaffold, tags_of
 from rollbook.render.vocabulary import Vocabulary, show_bytes
 from rollbook.trace.node import TokenIds
@@ -66,6 +66,13 @@ class _Added:
     lstrip: bool
     rstrip: bool
     single_word: bool
+
+
+class _Encoded(NamedTuple):
+    """A stretch by the library, with its ids as one list: each look at `Encoding.ids` makes a new one."""
+
+    encoding: Encoding
+    ids: list[int]
 
 
 @functools.lru_cache(maxsize=4)
@@ -112,7 +119,7 @@ class Encoder:
             }
             ordered = sorted(self._rules, key=len, reverse=True)
             self._pattern = re.compile("|".join(map(re.escape, ordered)) if ordered else r"(?!)")
-            self._known: dict[tuple[str, bool], Encoding] = {}
+            self._known: dict[tuple[str, bool], _Encoded] = {}
             self.escapes = self._find_escapes()
             """Replaces what the tokenizer cannot spell."""
             self._check_bare()
@@ -181,7 +188,7 @@ class Encoder:
                 f"supported (near {self.vocabulary.join(theirs[at : at + 3].tolist())!r})"
             )
 
-    def _encode_bare(self, text: str, *, behind: bool) -> Encoding:
+    def _encode_bare(self, text: str, *, behind: bool) -> _Encoded:
         encoding = (self._behind if behind else self._bare).encode(text, add_special_tokens=False)
         ids = encoding.ids
         if self._unknown in ids:
@@ -189,9 +196,9 @@ class Encoder:
         if not self.control.isdisjoint(ids):
             made = next(token for token in ids if token in self.control)
             raise ModelError(f"the tokenizer makes control token {made} out of plain text such as {text[:60]!r}")
-        return encoding
+        return _Encoded(encoding, ids)
 
-    def _encode_piece(self, text: str, tags: str, *, behind: bool) -> Encoding:
+    def _encode_piece(self, text: str, tags: str, *, behind: bool) -> _Encoded:
         """The template's own words come again and again, so their encodings are kept."""
         if len(text) > MAX_KEPT or tags.strip(SCAFFOLD):
             return self._encode_bare(text, behind=behind)
@@ -257,12 +264,15 @@ class Encoder:
                 ids.append(token)
                 continue
             plain, tags = str.__getitem__(text, slice(start, end)), tags_of(text)[start:end]
-            encoding = self._encode_piece(plain, tags, behind=behind or start > 0)
-            found = encoding.ids
-            offsets = Offsets(encoding, [self.vocabulary[each] for each in found], plain, start)
-            places.extend(len(ids) + (offsets.covering(cut) if cut > start else 0) for cut in inside)
-            marks.extend((len(ids) + at, kind) for at, kind in _kinds(text, start, end, offsets))
-            ids.extend(found)
+            piece = self._encode_piece(plain, tags, behind=behind or start > 0)
+            if tags == tags[0] * len(tags) and not (inside and inside[-1] > start):
+                marks.append((len(ids), RunKind.SCAFFOLD if tags[0] == SCAFFOLD else RunKind.CONTENT))
+                places.extend(len(ids) for _ in inside)
+            else:
+                offsets = offsets_of(piece.encoding, [self.vocabulary[each] for each in piece.ids], plain)
+                places.extend(len(ids) + (offsets.covering(cut - start) if cut > start else 0) for cut in inside)
+                marks.extend((len(ids) + at, kind) for at, kind in _kinds(tags, offsets))
+            ids.extend(piece.ids)
         places.extend(len(ids) for _ in cuts[len(places) :])
         return _cut(np.array(ids, np.int32), marks, [0, *places, len(ids)])
 
@@ -288,9 +298,9 @@ class Encoder:
             yield done, len(text), None
 
 
-def _kinds(text: Tracked, start: int, end: int, offsets: Offsets) -> Iterator[tuple[int, int]]:
+def _kinds(tags: str, offsets: Offsets) -> Iterator[tuple[int, int]]:
     """(token of the stretch, kind from there on). Content wins over scaffold where a token covers both."""
-    for stretch in _STRETCH.finditer(tags_of(text), start, end):
+    for stretch in _STRETCH.finditer(tags):
         if stretch[0][0] == SCAFFOLD:
             yield offsets.behind(stretch.start()), RunKind.SCAFFOLD
         else:

@@ -7,52 +7,75 @@ changed the text (NFC) the library's own offsets count; what lies between two to
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Protocol
+
 import numpy as np
-import numpy.typing as npt
 from tokenizers import Encoding
 
-__all__ = ["Offsets"]
-
-_Places = npt.NDArray[np.int64]
+__all__ = ["Offsets", "offsets_of"]
 
 
-class Offsets:
-    """First and last characters of tokens, in positions of the whole text."""
-
-    __slots__ = ("_ends", "_starts")
-
-    def __init__(self, encoding: Encoding, spelled: list[bytes], text: str, start: int) -> None:
-        starts, ends = _from_bytes(spelled, text) or _from_library(encoding, len(text))
-        self._starts, self._ends = starts + start, ends + start
+class Offsets(Protocol):
+    """First and last characters of tokens, in positions of the stretch."""
 
     def covering(self, position: int) -> int:
         """The first token that ends behind `position`."""
-        return int(np.searchsorted(self._ends, position, side="right"))
+        ...
 
     def behind(self, position: int) -> int:
         """The first token that starts at `position` or later."""
-        return int(np.searchsorted(self._starts, position, side="left"))
+        ...
 
 
-def _from_bytes(spelled: list[bytes], text: str) -> tuple[_Places, _Places] | None:
-    """None where the tokens do not spell `text`, with or without a blank before it."""
+def offsets_of(encoding: Encoding, spelled: Sequence[bytes], text: str) -> Offsets:
+    """`spelled`: the bytes of each token of `encoding`, which encodes `text`."""
     data, found = text.encode(), b"".join(spelled)
     blank = len(found) - len(data)
-    if blank not in (0, 1) or found != b" " * blank + data:
-        return None
-    # the character that each byte belongs to; a blank of the tokenizer's own lies within the first one
-    heads = np.frombuffer(found, np.uint8) & 0xC0 != 0x80
-    owner = np.maximum(np.cumsum(heads) - 1 - blank, 0)
-    ends = np.cumsum([len(each) for each in spelled], dtype=np.int64)
-    lengths = np.diff(ends, prepend=0)
-    first, last = np.minimum(ends - lengths, len(found) - 1), np.maximum(ends - 1, 0)
-    return owner[first], owner[last] + 1
+    if blank in (0, 1) and found == b" " * blank + data:
+        return _ByBytes(text, blank, list(accumulate(map(len, spelled))))
+    return _ByLibrary(encoding, len(text))
 
 
-def _from_library(encoding: Encoding, size: int) -> tuple[_Places, _Places]:
-    spans = np.array(encoding.offsets, np.int64).reshape(-1, 2)
-    starts = np.maximum.accumulate(spans[:, 0])
-    starts[:1] = 0
-    following = np.append(starts, size)[np.searchsorted(starts, starts, side="right")]  # bytes of one character share
-    ends = np.maximum(np.maximum.accumulate(spans[:, 1]), following)
-    return starts, ends
+class _ByBytes:
+    """The tokens spell the text, perhaps behind a dummy blank."""
+
+    __slots__ = ("_blank", "_ends", "_text")
+
+    def __init__(self, text: str, blank: int, ends: list[int]) -> None:
+        self._text, self._blank = text, blank
+        self._ends = ends
+        """In bytes."""
+
+    def _first_byte(self, position: int) -> int:
+        """Of the character at `position`; the dummy blank lies within the first one."""
+        return self._blank + len(self._text[:position].encode()) if position > 0 else 0
+
+    def covering(self, position: int) -> int:
+        return bisect_right(self._ends, self._first_byte(position))
+
+    def behind(self, position: int) -> int:
+        byte = self._first_byte(position)
+        return min(bisect_left(self._ends, byte) + 1, len(self._ends)) if byte else 0
+
+
+class _ByLibrary:
+    """The text was normalised: only the library knows."""
+
+    __slots__ = ("_ends", "_starts")
+
+    def __init__(self, encoding: Encoding, size: int) -> None:
+        spans = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+        starts = np.maximum.accumulate(spans[:, 0])
+        starts[:1] = 0
+        following = np.append(starts, size)[np.searchsorted(starts, starts, side="right")]  # bytes of one character
+        self._starts = starts
+        self._ends = np.maximum(np.maximum.accumulate(spans[:, 1]), following)
+
+    def covering(self, position: int) -> int:
+        return int(np.searchsorted(self._ends, position, side="right"))
+
+    def behind(self, position: int) -> int:
+        return int(np.searchsorted(self._starts, position, side="left"))

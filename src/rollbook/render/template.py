@@ -20,7 +20,9 @@ from jinja2 import Template, TemplateError, nodes
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
+from jinja2.runtime import LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 
 from rollbook.errors import ModelError, boundary
 from rollbook.render.tracked import CONTENT, Tracked, concat, scaffold, tags_of
@@ -41,6 +43,7 @@ _OWN = frozenset(
 _DICT_NAMES = frozenset(dir(dict))
 _STR_NAMES = frozenset({"endswith", "lower", "lstrip", "replace", "rstrip", "split", "startswith", "strip", "upper"})
 """Methods of strings that are safe whatever they are called with; `format` is not among them."""
+_LOOP_NAMES = frozenset({"first", "index", "index0", "last", "length", "nextitem", "previtem"})
 
 
 class _Literals(CodeGenerator):
@@ -128,10 +131,19 @@ class _Environment(_Sandbox):
         self.filters["safe"] = self.filters["forceescape"] = _same
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        if type(obj) is dict and attribute in obj and attribute not in _DICT_NAMES:
-            return cast("dict[str, Any]", obj)[attribute]  # what the sandbox comes to as well, at a tenth of the time
-        if attribute in _STR_NAMES and isinstance(obj, str):
-            return object.__getattribute__(obj, attribute)  # likewise
+        """What the sandbox comes to as well, at a tenth of the time, for what templates ask most."""
+        kind = cast("type[Any]", type(obj))
+        if kind is dict and attribute in obj and attribute not in _DICT_NAMES:
+            return obj[attribute]
+        if kind is LoopContext and attribute in _LOOP_NAMES:
+            return object.__getattribute__(obj, attribute)
+        if issubclass(kind, str) and attribute in _STR_NAMES:
+            return object.__getattribute__(obj, attribute)
+        if kind is Namespace and not attribute.startswith("_"):
+            try:
+                return obj.__getattribute__(attribute)
+            except AttributeError:
+                pass  # the sandbox makes an undefined value of it
         return super().getattr(obj, attribute)
 
     def keep(self, text: str) -> str:
