@@ -47,18 +47,12 @@ def renderer_of(name: str) -> ChatRenderer:
     return stock(name).renderer if name in NAMES else families.family(name).renderer
 
 
-def control_of(name: str) -> dict[str, int]:
-    """Added tokens but those of blanks, which are text."""
-    encoder = renderer_of(name)._encoder
-    return {text: token for text, token in encoder.added.items() if token in encoder.control}
-
-
 @pytest.mark.parametrize("name", [*NAMES, *families.FAMILIES])
 def test_every_family_conforms(name: str) -> None:
     unseen, failed = set(), {}
     for behaviour in behaviours():
         try:
-            seen = behaviour.check(renderer_of(name), control_of(name))
+            seen = behaviour.check(renderer_of(name))
         except NotConforming as fault:
             failed[behaviour.name] = str(fault)
             continue
@@ -69,16 +63,15 @@ def test_every_family_conforms(name: str) -> None:
 
 
 def test_harmony_conforms(harmony: HarmonyRenderer) -> None:
-    encoder = harmony._encoder
-    control = {text: token for text, token in encoder.added.items() if token in encoder.control}
-    assert [behaviour.name for behaviour in behaviours() if not behaviour.check(harmony, control)] == []
+    """A cut turn is closed with <|end|>, which is no stop token: the renderer itself says that it is control."""
+    assert [behaviour.name for behaviour in behaviours() if not behaviour.check(harmony)] == []
 
 
 def test_one_renderer_serves_threads() -> None:
     """The same behaviours, all at once over one renderer."""
-    renderer, control = renderer_of("qwen3-marked"), control_of("qwen3-marked")
+    renderer = renderer_of("qwen3-marked")
     with ThreadPoolExecutor(4) as threads:
-        seen = list(threads.map(lambda behaviour: behaviour.check(renderer, control), [*behaviours()] * 4))
+        seen = list(threads.map(lambda behaviour: behaviour.check(renderer), [*behaviours()] * 4))
     assert all(seen)
 
 
@@ -87,6 +80,12 @@ def test_behaviours_have_names_and_rules() -> None:
     for behaviour in behaviours():
         assert str(behaviour) == behaviour.name
         assert behaviour.rule.endswith(".")
+
+
+def test_control_tokens_are_those_of_the_tokenizer() -> None:
+    renderer = renderer_of("qwen3")
+    assert {"<|im_start|>", "<|im_end|>", "<|endoftext|>"} <= renderer.control_tokens.keys()
+    assert set(renderer.control_tokens.values()) == renderer.control_ids
 
 
 def test_control_tokens_are_the_stop_tokens_where_none_are_named() -> None:
@@ -263,7 +262,7 @@ BENT: dict[str, dict[str, Callable[..., Any]]] = {
 
 @pytest.mark.parametrize("behaviour", behaviours(), ids=str)
 def test_a_bent_renderer_is_found_out(behaviour: Behaviour) -> None:
-    control = control_of("qwen3-marked")
+    control = renderer_of("qwen3-marked").control_tokens
     assert behaviour.check(Bent(), control)
     with pytest.raises(NotConforming):
         behaviour.check(Bent(**BENT[behaviour.name]), control)

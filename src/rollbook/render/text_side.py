@@ -23,6 +23,12 @@ class TextSide:
         return self._encoder.control
 
     @property
+    def control_tokens(self) -> dict[str, int]:
+        """Spelling and id of every control token; tokens of nothing but blanks are text and not among them."""
+        control = self._encoder.control
+        return {text: token for text, token in self._encoder.added.items() if token in control}
+
+    @property
     def begin_id(self) -> int | None:
         """The begin-of-sequence token; None: the model names none."""
         return None if self._begin is None else self._encoder.added.get(self._begin)

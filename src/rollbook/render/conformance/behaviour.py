@@ -9,6 +9,7 @@ import numpy as np
 
 from rollbook.errors import RollbookError
 from rollbook.render.protocol import Renderer
+from rollbook.render.text_side import TextSide
 
 __all__ = ["Behaviour", "NotConforming", "Subject", "behaviour", "hold"]
 
@@ -44,16 +45,19 @@ class Behaviour:
     def check(self, renderer: Renderer, control: Mapping[str, int] | None = None) -> bool:
         """Raises `NotConforming`. False where the renderer refuses every conversation that would show it.
 
-        `control`: spelling and id of the tokenizer's control tokens, of all its added tokens at best; None: the stop
-        tokens only, as the renderer decodes them.
+        `control`: spelling and id of the tokenizer's control tokens, of all its added tokens at best; None: a
+        `TextSide` says them itself, of any other renderer they are the stop tokens, as it decodes them.
         """
-        if control is None:
-            stops = renderer.info.stop_ids
-            control = {renderer.decode(np.array([stop], np.int32)): stop for stop in stops}
-        return self.see(Subject(renderer, control))
+        return self.see(Subject(renderer, _control_of(renderer) if control is None else control))
 
     def __str__(self) -> str:
         return self.name
+
+
+def _control_of(renderer: Renderer) -> dict[str, int]:
+    if isinstance(renderer, TextSide):
+        return renderer.control_tokens
+    return {renderer.decode(np.array([stop], np.int32)): stop for stop in renderer.info.stop_ids}
 
 
 def behaviour(see: Callable[[Subject], bool]) -> Behaviour:
