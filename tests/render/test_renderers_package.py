@@ -167,6 +167,23 @@ def test_a_renderer_that_the_package_does_not_make_is_refused(name, options):
         PackageRenderer.build(tokenizer_json(marked=True), name, name="x", options=options)
 
 
+def test_an_unknown_name_gets_those_that_are_known():
+    with pytest.raises(ConfigError, match=r"no renderer 'qwen-3'; it has .*glm-4\.5.*, qwen3,") as caught:
+        PackageRenderer.build(tokenizer_json(marked=True), "qwen-3", name="x")
+    assert len(str(caught.value)) < 500
+    assert "auto" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [None, [{"type": "image"}], [{"type": "text", "text": "x"}]])
+def test_content_that_is_no_text_is_refused(content):
+    for render in (
+        lambda: SMALL.open([said(Role.USER, content)], []),
+        lambda: KEEPS.extend(STOP, [result(content)], []),
+    ):
+        with pytest.raises(ModelError, match="instead of text"):
+            render()
+
+
 def test_a_tokenizer_without_the_markers_is_refused():
     with pytest.raises(ConfigError, match="<tool_call>"):
         PackageRenderer.build(tokenizer_json(marked=False), "qwen3", name="x")

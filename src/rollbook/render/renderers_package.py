@@ -18,7 +18,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, get_args
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -28,7 +28,7 @@ from renderers import (  # pyright: ignore[reportMissingTypeStubs] (the package 
 from renderers.configs import RendererConfig as PackageConfig  # pyright: ignore[reportMissingTypeStubs]
 
 from rollbook.errors import ConfigError, ModelError, boundary
-from rollbook.render.conversation import call_entry, whole_call
+from rollbook.render.conversation import call_entry, message_text, whole_call
 from rollbook.render.encode import Encoder, Piece, shared_encoder
 from rollbook.render.formats import REASONING, opens_reasoning
 from rollbook.render.package_form import Reads, learn_form
@@ -88,7 +88,12 @@ class _StandIn:
 
 
 class PackageRenderer:
-    """A `Renderer` over the package. Stateless but for caches."""
+    """A `Renderer` over the package. Stateless but for caches.
+
+    By default most of the package's renderers drop old reasoning, so they would write the history anew before a user's
+    message behind a turn, and `extend` raises `BridgeRefused` there. With ``options={"thinking_retention": "all"}``
+    reasoning stays, and bridges over it are possible.
+    """
 
     def __init__(self, encoder: Encoder, tokenizer: PackageTokenizer, package: Package, info: RendererInfo) -> None:
         """Raises `ModelError` where the package's renderer cannot be used one step at a time."""
@@ -354,12 +359,17 @@ _TEXTS = ("content", "reasoning_content")
 def _config(renderer: str, options: Mapping[str, Any]) -> Any:
     if renderer == "auto":
         raise ConfigError("name the package's renderer (e.g. 'qwen3'); it is not chosen by a model's name here")
+    # the package's type is a union of one class for each of its renderers
+    known = {kind.model_fields["name"].default for kind in get_args(get_args(PackageConfig)[0])}
+    if renderer not in known:
+        names = ", ".join(sorted(known - {"auto", "default"}))
+        raise ConfigError(f"the renderers package has no renderer {renderer!r}; it has {names}")
     return TypeAdapter(PackageConfig).validate_python({**options, "name": renderer})
 
 
 def _entry(message: Message) -> dict[str, Any]:
     """A message in the OpenAI form."""
-    entry: dict[str, Any] = {"role": message.role.value, "content": message.content}
+    entry: dict[str, Any] = {"role": message.role.value, "content": message_text(message)}
     if message.reasoning is not None:
         entry["reasoning_content"] = message.reasoning
     if message.tool_calls:
