@@ -36,14 +36,16 @@ def test_an_unsound_template_exits_1_and_says_why(tmp_path: Path) -> None:
 def test_variables_are_json_or_text(tmp_path: Path) -> None:
     path = written(tmp_path, "qwen3")
     options = ["check", "template", path, "--stop", "<|im_end|>", "--json"]
-    found = document(rollbook(*options, "--set", "enable_thinking=false", "--set", "note=words"))
+    found = document(rollbook(*options, "--set", "enable_thinking=false"))
     prompt = next(each for each in found["findings"] if each["property"] == "prompt")
     assert prompt["example"].endswith("</think>\n\n")
+    assert "never reads note" in refused(rollbook(*options, "--set", "note=words"))
     assert "write NAME=VALUE" in refused(rollbook(*options, "--set", "alone"))
 
 
 def test_what_cannot_be_checked_exits_2(tmp_path: Path) -> None:
     assert "--stop" in refused(rollbook("check", "template", written(tmp_path, "qwen3")))
-    assert "does not exist" in refused(rollbook("check", "template", tmp_path / "none"))
+    assert "No such file" in refused(rollbook("check", "template", tmp_path / "none", "--stop", "x"))
+    assert "name it local" in refused(rollbook("check", "template", "locl:smollm2"))
     help_text = rollbook("check", "template", "--help").stdout
     assert "rollbook check template model.gguf --json" in help_text

@@ -19,7 +19,7 @@ def mutant(name: str, file: str, snippet: str, replacement: str, test: str) -> M
 
 
 MUTANTS = [
-    mutant("the day is not told", "run/policies", "now=as_moment(date),", "now=None,", REACH),
+    mutant("the day is not told", "run/policies", "now=now,", "now=None,", REACH),
     mutant("variables are dropped", "run/policies", "variables=variables or {},", "variables={},", REACH),
     mutant(
         "the model's own template stays",
@@ -27,6 +27,27 @@ MUTANTS = [
         "template_of(files, template)",
         "template_of(files, None)",
         REACH,
+    ),
+    mutant(
+        "a variable that nothing reads is taken",
+        "run/policies",
+        "    if variables:\n",
+        "    if False:\n",
+        f"{POLICIES}::test_a_variable_that_the_template_never_reads_is_refused",
+    ),
+    mutant(
+        "stop tokens replace the model's",
+        "run/templates",
+        "(*known, *stops)",
+        "stops or known",
+        "run/test_templates.py::test_stop_tokens_are_added_to_the_models_own",
+    ),
+    mutant(
+        "gpt-oss is checked by a template",
+        "run/templates",
+        "if is_harmony(files.tokenizer_json):",
+        "if False:",
+        "run/test_templates.py::test_gpt_oss_has_no_template_to_check",
     ),
     mutant("a run drops its day", "run/policies", "date=config.template_date,", "date=None,", REACH),
     mutant(
@@ -41,7 +62,7 @@ MUTANTS = [
     ),
     mutant(
         "only one form of tokenizer lies beside a script",
-        "run/policies",
+        "run/model_files",
         "if has_tokenizer(path.parent)",
         'if (path.parent / "tokenizer.json").exists()',
         f"{POLICIES}::test_a_script_speaks_with_any_form_of_tokenizer",
@@ -49,8 +70,8 @@ MUTANTS = [
     mutant(
         "a path that is there is no path",
         "run/policies",
-        " or path.exists())",
-        ")",
+        " or path.exists()",
+        "",
         f"{POLICIES}::test_a_renderer_by_path",
     ),
     mutant(

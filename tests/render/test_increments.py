@@ -60,6 +60,12 @@ def test_only_the_template_ends_a_turn() -> None:
     assert QWEN.stop(text, 1).end() == 21
 
 
+def test_what_stands_in_place_of_the_end_of_turn_is_told() -> None:
+    text = concat(["x", scaffold("</s>\n" + "y" * 80)])
+    with pytest.raises(ModelError, match=rf"with any of <\|im_end\|>; behind the .* stands '</s>\\n{'y' * 55}'"):
+        QWEN.stop(text, 1)
+
+
 def test_an_empty_first_result_keeps_its_frame() -> None:
     entries = CHAT.entries([Message(role=Role.TOOL, content=""), Message(role=Role.TOOL, content="x")])
     assert parts(QWEN.after_turn(entries, None))[0] == "\n<|im_start|>user\n<tool_response>\n\n</tool_response>"

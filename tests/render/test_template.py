@@ -158,6 +158,16 @@ def test_content_is_no_template() -> None:
     assert content in made
 
 
+def test_the_variables_that_a_template_reads() -> None:
+    text = (
+        "{% if not day is defined %}{% set day = 'x' %}{% endif %}{% set own = namespace(a=1) %}"
+        "{% generation %}{{ bos_token }}{{ day }}{{ own.a }}{{ messages[0].role }}{% endgeneration %}"
+        "{% for m in messages %}{{ loop.index }}{% if think | default(true) %}{{ range(2) }}{% endif %}{% endfor %}"
+        "{{ strftime_now('%Y') }}{% macro f(x) %}{{ x }}{{ raise_exception(deep) }}{% endmacro %}"
+    )
+    assert ChatTemplate(text).reads == {"day", "bos_token", "think", "deep"}
+
+
 @pytest.mark.parametrize("name", ["messages", "documents", "range", "bos_token"])
 def test_a_variable_that_would_be_dropped_is_refused(name: str) -> None:
     with pytest.raises(ModelError, match=f"{name}: the renderer itself gives"):

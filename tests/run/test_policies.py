@@ -7,6 +7,7 @@ import hashlib
 import json
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,6 +83,20 @@ def test_template_day_and_variables_reach_the_renderer_and_the_record(tmp_path: 
         environment="x", policy=name, template=str(path), template_date=DAY, template_variables={"place": " Rome "}
     )
     assert policy_of(config, cache=tmp_path).record() == record
+
+
+def test_a_variable_that_the_template_never_reads_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="never reads plac; the variables that it reads: place"):
+        load_policy(script(tmp_path, "x"), template=dated(tmp_path), date=DAY, variables={"plac": "Rome"})
+
+
+def test_a_template_may_be_text_and_a_day_must_be_one(tmp_path: Path) -> None:
+    name, path = script(tmp_path, "x"), dated(tmp_path)
+    for load in (load_policy, load_renderer):
+        load(name, template=str(path), date=DAY)
+        wrong: Any = "2026-01-31"
+        with pytest.raises(UsageError, match="is no date"):
+            load(name, template=path, date=wrong)
 
 
 def test_a_dated_template_without_a_day_is_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from rollbook import check_template
 from rollbook.errors import ModelError, UsageError
 from rollbook.render.findings import Property
 from rollbook.run.templates import MAX_TEMPLATE
+from tests.models.test_harmony_ranks import MARKERS, small
 from tests.render.families import template, tokenizer_json
 
 STOPS = ("<|im_end|>",)
@@ -74,6 +76,62 @@ def test_variables_reach_the_template(folder: Path) -> None:
     prompt = check_template(folder, variables={"enable_thinking": False}).get(Property.PROMPT)
     assert prompt is not None
     assert prompt.example.endswith("<think>\n\n</think>\n\n")
+
+
+def test_a_variable_that_the_template_never_reads_is_refused(folder: Path) -> None:
+    with pytest.raises(ModelError, match=r"never reads enable_thinkin; .*that it reads: .*enable_thinking"):
+        check_template(folder, variables={"enable_thinkin": False})
+
+
+def test_stop_tokens_are_added_to_the_models_own(folder: Path) -> None:
+    """One token ends a turn behind text, another one behind calls."""
+    text = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{{ END }}{% endfor %}"
+    text += "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    (folder / "chat_template.jinja").write_text(text.replace("END", "'<|endoftext|>'"))
+    refused = check_template(folder).forbidding
+    assert refused is not None
+    assert refused.meaning.endswith("any of <|im_end|>; behind the assistant's text stands '<|endoftext|>'")
+    found = check_template(folder, stops=["<|endoftext|>"]).get(Property.STOP)
+    assert found is not None
+    assert found.value == "<|endoftext|>"
+    (folder / "chat_template.jinja").write_text(text.replace("END", "'<|im_end|>'"))
+    assert check_template(folder, stops=["<|endoftext|>"]).get(Property.STOP) == check_template(folder).get(
+        Property.STOP
+    )
+    with pytest.raises(UsageError, match="no added token '<im_end>' that could end a turn"):
+        check_template(folder, stops=["<im_end>"])
+
+
+def test_gpt_oss_has_no_template_to_check(folder: Path) -> None:
+    (folder / "tokenizer.json").write_bytes(small(MARKERS, {"a": 0}))
+    for path in (folder, f"scripted:{folder}/replies.json"):
+        with pytest.raises(UsageError, match=r"gpt-oss model: .*extra harmony.*no template to check"):
+            check_template(path)
+
+
+def test_special_tokens_of_a_template_alone_are_given(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jinja"
+    path.write_text(template("smollm2").replace("'<|im_end|>'", "eos_token").replace("<|im_end|>", "{{ eos_token }}"))
+    found = check_template(path, stops=STOPS, variables={"eos_token": "<|im_end|>"}).get(Property.STOP)
+    assert found is not None
+    assert found.value == "<|im_end|>"
+    with pytest.raises(UsageError, match="eos_token is the spelling of a token, not 5"):
+        check_template(path, stops=STOPS, variables={"eos_token": 5})
+
+
+def test_a_policy_by_name(folder: Path) -> None:
+    found = check_template(f"scripted:{folder}/replies.json")
+    assert found.findings == check_template(folder).findings
+    with pytest.raises(UsageError, match="unknown kind of policy 'locl'"):
+        check_template("locl:smollm2-135m")
+
+
+def test_a_path_may_be_text_and_a_day_must_be_one(folder: Path) -> None:
+    text = str(folder / "chat_template.jinja")
+    assert check_template(str(folder), template=text).findings == check_template(folder).findings
+    wrong: Any = "2026-01-31"
+    with pytest.raises(UsageError, match="'2026-01-31' is no date; give a datetime"):
+        check_template(folder, date=wrong)
 
 
 def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from rollbook.cli.progress import FetchBar
 from rollbook.cli.screen import console, print_json, show_table, visible
 from rollbook.cli.template_options import read_variables, template_options
 from rollbook.render.findings import TemplateReport, Verdict
@@ -19,6 +20,7 @@ EXAMPLES = """\b
 Examples:
   rollbook check template ./Qwen3-8B
   rollbook check template model.gguf --json
+  rollbook check template local:smollm2-135m
   rollbook check template ./Llama-3.2-3B --date 2026-01-31
   rollbook check template chat_template.jinja --stop '<|im_end|>'
   rollbook check template ./Qwen3-8B --template mine.jinja --set enable_thinking=false
@@ -31,15 +33,20 @@ def command() -> None:
 
 
 @command.command(epilog=EXAMPLES, short_help="What a chat template does to training.")
-@click.argument("path", type=click.Path(path_type=Path, exists=True))
-@click.option("--stop", multiple=True, metavar="TOKEN", help="Ends an assistant's turn. [default: as the model says]")
+@click.argument("path", metavar="PATH")
+@click.option(
+    "--stop",
+    multiple=True,
+    metavar="TOKEN",
+    help="Ends an assistant's turn, besides the tokens that the model names; may be repeated.",
+)
 @template_options
 @click.option("--cache", type=click.Path(path_type=Path), envvar="ROLLBOOK_CACHE", show_envvar=True, help="For models.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 @click.pass_context
 def template(
     ctx: click.Context,
-    path: Path,
+    path: str,
     template: Path | None,
     stop: tuple[str, ...],
     date: date | None,
@@ -47,16 +54,14 @@ def template(
     cache: Path | None,
     as_json: bool,
 ) -> None:
-    """Try the chat template at PATH (a tokenizer folder, a GGUF file or a template) and say, property by property,
-    what a trainer would see. Exit code 0: sound; 1: training on it would be unsound; 2: it cannot be checked."""
-    report = check_template(
-        path,
-        template=template,
-        stops=stop,
-        date=date,
-        variables=read_variables(variables),
-        cache=cache,
-    )
+    """Try the chat template at PATH (a tokenizer folder, a GGUF file, a template, or a policy such as local:MODEL)
+    and say, property by property, what a trainer would see. Of a template alone, --set bos_token=.. and the like name
+    its special tokens. Exit code 0: sound; 1: training on it would be unsound; 2: it cannot be checked."""
+    given = read_variables(variables)
+    with FetchBar(console(stderr=True)) as fetching:
+        report = check_template(
+            path, template=template, stops=stop, date=date, variables=given, cache=cache, progress=fetching
+        )
     if as_json:
         print_json(
             {

@@ -144,7 +144,11 @@ class Increments:
         """The first end-of-turn token that the template wrote at or behind `position`."""
         found = self._find_stop(text, position)
         if found is None:
-            raise ModelError(f"the chat template does not end an assistant's turn with any of {', '.join(self.stops)}")
+            there = text.plain[position : position + 60]
+            raise ModelError(
+                f"the chat template does not end an assistant's turn with any of {', '.join(self.stops)}; behind the "
+                f"assistant's text stands {there!r}"
+            )
         return found
 
     def _find_stop(self, text: Tracked, position: int) -> re.Match[str] | None:

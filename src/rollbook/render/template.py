@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
 
-from jinja2 import Template, TemplateError, nodes
+from jinja2 import Template, TemplateError, meta, nodes
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
@@ -266,6 +266,14 @@ class ChatTemplate:
             raise ModelError(f"{', '.join(taken)}: the renderer itself gives the template what is called so")
         tokens = {name: scaffold(token) for name, token in self.special_tokens.items()}
         object.__setattr__(self, "_fixed", {**self.variables, **tokens, "strftime_now": _date(self.now)})
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Names of the variables that the template reads and does not get in any case: special tokens are among
+        them, and what it sets itself in one branch and reads behind it."""
+        environment = _Sandbox()
+        asked = meta.find_undeclared_variables(environment.parse(self.text))
+        return frozenset(asked) - _OWN - environment.globals.keys()
 
     def render(self, messages: list[Any], tools: list[Any] | None, *, prompt: bool) -> Tracked:
         """The tracked text of `messages`, with the generation prompt if `prompt`. Raises `ModelError`."""

@@ -16,14 +16,14 @@ from typing import Any, Protocol, cast
 
 from rollbook.audit import Reencoder
 from rollbook.errors import ConfigError, UsageError
-from rollbook.models import ModelFiles, ProgressCallback, default_cache, has_tokenizer, load_folder, load_model
+from rollbook.models import ModelFiles, ProgressCallback, default_cache
 from rollbook.models.harmony_ranks import is_harmony
-from rollbook.policy import LocalName, Policy, PolicyName, ScriptedName, load_script, parse_policy_name
-from rollbook.policy.names import DEFAULT_MODEL, RUNS
+from rollbook.policy import Policy, PolicyName, ScriptedName, load_script, parse_policy_name
 from rollbook.render import HERMES_EXAMPLES, ChatRenderer, RendererConfig, TextStream
 from rollbook.rollout import LoadedPolicy
 from rollbook.run.config import RunConfig
-from rollbook.run.templates import as_moment, read_files, read_template, template_of
+from rollbook.run.model_files import files_at, files_of, spells_policy
+from rollbook.run.templates import as_moment, compile_template, read_template, template_of
 
 __all__ = ["LocalRenderer", "load_policy", "load_renderer", "policy_of", "renderer_for"]
 
@@ -42,7 +42,7 @@ class LocalRenderer(Reencoder, Protocol):
 def load_policy(
     name: str,
     *,
-    template: Path | None = None,
+    template: Path | str | None = None,
     date: Date | None = None,
     variables: Mapping[str, Any] | None = None,
     cache: Path | None = None,
@@ -59,7 +59,7 @@ def load_policy(
     # a file that cannot be read is found out before a model is fetched for it
     script = load_script(parsed.path) if isinstance(parsed, ScriptedName) else None
     text = _text(template)
-    files = _files(parsed, cache or default_cache(), progress)
+    files = files_of(parsed, cache or default_cache(), progress)
     renderer = renderer_for(files, cache, template=text, date=date, variables=variables)
     return LoadedPolicy(_embedded(parsed, files) if script is None else script, renderer)
 
@@ -67,7 +67,7 @@ def load_policy(
 def load_renderer(
     name: str | Path,
     *,
-    template: Path | None = None,
+    template: Path | str | None = None,
     date: Date | None = None,
     variables: Mapping[str, Any] | None = None,
     cache: Path | None = None,
@@ -79,7 +79,7 @@ def load_renderer(
     `Path`. The rest as in `load_policy`.
     """
     text, kept = _text(template), cache or default_cache()
-    files = read_files(Path(name), kept) if _is_path(name) else _files(parse_policy_name(str(name)), kept, progress)
+    files = files_at(Path(name), kept) if _is_path(name) else files_of(parse_policy_name(str(name)), kept, progress)
     return renderer_for(files, cache, template=text, date=date, variables=variables)
 
 
@@ -110,43 +110,34 @@ def renderer_for(
     `cache`: where the harmony renderer keeps its vocabulary; None: the user's cache folder. Raises `UsageError` where
     an extra is missing, or where the model cannot be given what is set.
     """
+    now = as_moment(date)
     if is_harmony(files.tokenizer_json):
         if template is not None:
             raise ConfigError(f"{files.name} is a gpt-oss model: its prompts are no template's; give none (--template)")
         return _harmony(files, cache or default_cache(), date, variables or {})
+    text = template_of(files, template)
+    if variables:
+        compile_template(text, files.special_tokens, variables, now)
     config = RendererConfig(
         name=files.name,
         stop_ids=files.stop_ids,
         special_tokens=files.special_tokens,
         variables=variables or {},
         tool_prompt=HERMES_EXAMPLES,  # used only where the template has no place for tools
-        now=as_moment(date),
+        now=now,
     )
-    return ChatRenderer.build(files.tokenizer_json, template_of(files, template), config)
+    return ChatRenderer.build(files.tokenizer_json, text, config)
 
 
-def _text(template: Path | None) -> str | None:
-    return None if template is None else read_template(template)
+def _text(template: Path | str | None) -> str | None:
+    return None if template is None else read_template(Path(template))
 
 
 def _is_path(name: str | Path) -> bool:
     """True for what no policy is called: it is there, or spelled as a path."""
-    if isinstance(name, Path):
-        return True
     path = Path(name)
-    return name != "local" and ":" not in name and (len(path.parts) > 1 or path.suffix == ".gguf" or path.exists())
-
-
-def _files(name: PolicyName, cache: Path, progress: ProgressCallback | None) -> ModelFiles:
-    match name:
-        case LocalName(model):
-            return load_model(model, cache, progress)
-        case ScriptedName(path) if has_tokenizer(path.parent):
-            return load_folder(path.parent)
-        case ScriptedName():
-            return load_model(DEFAULT_MODEL, cache, progress)
-        case _:
-            raise UsageError(f"policy '{name}': this version does not run such an engine; name {RUNS}")
+    there = isinstance(name, Path) or len(path.parts) > 1 or path.suffix == ".gguf" or path.exists()
+    return there and not spells_policy(name)
 
 
 class _Embedded(Protocol):
