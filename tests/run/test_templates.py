@@ -90,7 +90,7 @@ def test_stop_tokens_are_added_to_the_models_own(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text(text.replace("END", "'<|endoftext|>'"))
     refused = check_template(folder).forbidding
     assert refused is not None
-    assert refused.meaning.endswith("any of <|im_end|>; behind the assistant's text stands '<|endoftext|>'")
+    assert "any of <|im_end|>; behind the assistant's text stands '<|endoftext|>" in refused.meaning
     found = check_template(folder, stops=["<|endoftext|>"]).get(Property.STOP)
     assert found is not None
     assert found.value == "<|endoftext|>"
