@@ -31,7 +31,6 @@ from json import dumps
 from typing import Any
 
 import numpy as np
-import openai_harmony as library  # pyright: ignore[reportMissingTypeStubs] (it is typed, but does not say so)
 
 from rollbook.errors import ModelError, boundary
 from rollbook.render.conversation import did_not_parse, message_text
@@ -45,6 +44,17 @@ from rollbook.trace.message import Message, Role, ToolCall
 from rollbook.trace.node import TokenIds
 from rollbook.trace.runs import RunKind, Runs, compress_runs
 from rollbook.trace.tools import ToolSpec
+
+try:
+    import openai_harmony as library  # pyright: ignore[reportMissingTypeStubs] (it is typed, but does not say so)
+except ModuleNotFoundError as missing:
+    if missing.name != "openai_harmony":
+        raise
+    raise ModuleNotFoundError(
+        "rollbook.render.harmony needs the extra harmony (openai_harmony is missing): run pip install '.[harmony]' in "
+        "Rollbook's checkout",
+        name=missing.name,
+    ) from missing
 
 __all__ = ["EFFORT", "IDENTITY", "Effort", "HarmonyConfig", "HarmonyEncoding", "HarmonyRenderer", "load_encoding"]
 

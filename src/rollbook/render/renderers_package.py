@@ -21,11 +21,6 @@ from importlib.metadata import version
 from typing import Any, Protocol, cast, get_args
 
 import numpy as np
-from pydantic import TypeAdapter
-from renderers import (  # pyright: ignore[reportMissingTypeStubs] (the package is not typed; likewise below)
-    create_renderer,  # pyright: ignore[reportUnknownVariableType]
-)
-from renderers.configs import RendererConfig as PackageConfig  # pyright: ignore[reportMissingTypeStubs]
 
 from rollbook.errors import ConfigError, ModelError, boundary
 from rollbook.render.conversation import call_entry, message_text, whole_call
@@ -41,6 +36,21 @@ from rollbook.trace.message import Message, Role
 from rollbook.trace.node import TokenIds
 from rollbook.trace.runs import RunKind, compress_runs, expand_runs
 from rollbook.trace.tools import ToolSpec
+
+try:
+    from pydantic import TypeAdapter
+    from renderers import (  # pyright: ignore[reportMissingTypeStubs] (the package is not typed; likewise below)
+        create_renderer,  # pyright: ignore[reportUnknownVariableType]
+    )
+    from renderers.configs import RendererConfig as PackageConfig  # pyright: ignore[reportMissingTypeStubs]
+except ModuleNotFoundError as missing:
+    if missing.name not in ("renderers", "pydantic", "httpx"):
+        raise
+    raise ModuleNotFoundError(
+        f"rollbook.render.renderers_package needs the extra renderers ({missing.name} is missing): run pip install "
+        "'.[renderers]' in Rollbook's checkout",
+        name=missing.name,
+    ) from missing
 
 __all__ = ["BridgeRefused", "Package", "PackageRenderer"]
 
