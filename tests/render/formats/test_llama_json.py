@@ -27,6 +27,19 @@ def test_several_calls(text: str) -> None:
     assert [call.raw for call in said.tool_calls] == [ADD, DO]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"type": "function", "name": "do", "parameters": {}}',
+        '{"name": "do", "parameters": {}, "type": "function"}',
+    ],
+)
+def test_the_type_that_the_documentation_shows_is_taken(text: str) -> None:
+    for shown in (text, f"<|python_tag|>{text}"):
+        said = read(LLAMA, shown)
+        assert (said_calls(said), said.tool_calls[0].raw) == ([("do", {})], text)
+
+
 def test_a_semicolon_inside_a_string_separates_nothing() -> None:
     said = read(LLAMA, '{"name": "say", "parameters": {"text": "a; b"}}; ' + DO)
     assert said_calls(said) == [("say", {"text": "a; b"}), ("do", {})]
@@ -71,7 +84,9 @@ def test_other_replies_are_content(text: str) -> None:
         ('{"name": "add", "arguments": {"a": 1, "b": 2}}', ParseStatus.NOT_AN_OBJECT),
         ('{"name": "add"}', ParseStatus.NOT_AN_OBJECT),
         ('{"parameters": {}}', ParseStatus.MISSING_NAME),
-        ('{"type": "function", "name": "do", "parameters": {}}', ParseStatus.BAD_ARGUMENTS),
+        ('{"type": "tool", "name": "do", "parameters": {}}', ParseStatus.BAD_ARGUMENTS),
+        ('{"name": "do", "parameters": {}, "type": ["function"]}', ParseStatus.BAD_ARGUMENTS),
+        ('{"type": "function", "name": "do", "parameters": {}, "id": 1}', ParseStatus.BAD_ARGUMENTS),
         ('{"type": "function", "function": {"name": "do", "parameters": {}}}', ParseStatus.MISSING_NAME),
         ('<|python_tag|>brave_search.call(query="x")', ParseStatus.INVALID_JSON),
         ("<|python_tag|>", ParseStatus.INVALID_JSON),

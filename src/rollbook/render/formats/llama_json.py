@@ -6,8 +6,10 @@ white space aside, it starts with a brace and, as its first key, ``name``, ``par
 ``function`` (in either kind of quote, perhaps in a code fence), and either ``parameters`` or ``arguments`` is a key
 in it or the first key names a tool that is offered. Then all of it is read, and anything beside the objects makes it
 malformed. Any other JSON is content (an answer may well have a ``name``), and so is a call with text before it.
+Beside name and parameters there may be ``"type": "function"``, with just this value.
 
-Source: the chat templates of Llama-3.1-8B-Instruct and Llama-3.3-70B-Instruct (one call a turn, no tag);
+Source: Meta's prompt format page of Llama 3.1 (``"type": "function"`` in its example of a call); the chat templates
+of Llama-3.1-8B-Instruct and Llama-3.3-70B-Instruct (one call a turn, no tag);
 vLLM's ``llama3_json`` parser (the tag, ``;``, and a reply that starts with a brace).
 """
 
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Set
-from typing import Any
+from typing import Any, cast
 
 from rollbook.render.calls import Refused, call_of, json_sequence
 from rollbook.render.formats.form import Body, Form, Found, raw_of, refused
@@ -52,4 +54,7 @@ class LlamaJson(Form):
 
 
 def _item(raw: bytes, value: Any) -> Found:
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        value = {key: said for key, said in fields.items() if (key, said) != ("type", "function")}
     return Found(raw, lambda: call_of(value, "parameters"))
