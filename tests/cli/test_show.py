@@ -13,6 +13,7 @@ from rollbook.run import open_run
 from rollbook.store import AnnotationWriter, RunWriter
 from rollbook.trace import (
     Annotation,
+    ContextPolicy,
     Edge,
     EdgeLabel,
     Ending,
@@ -97,6 +98,15 @@ def test_what_was_set_of_the_template_is_told(tmp_path: Path) -> None:
     folder = made_run(tmp_path, *dated_words(dated_template(tmp_path)))
     text = " ".join(rollbook("show", folder, "0001-1").stdout.split())
     assert "date 2026-01-31, variables {'place': 'Rome'}" in text
+
+
+def test_the_context_policy_is_told_where_it_is_not_the_usual_one(tmp_path: Path) -> None:
+    for policy in ContextPolicy:
+        trace = Trace(msgspec.structs.replace(small_trace("r").head, context_policy=policy))
+        trace.end(Ending(Reason.FINAL_ANSWER))
+        (tmp_path / policy).mkdir()
+        shown = rollbook("show", stored(tmp_path / policy, trace), "r").stdout
+        assert ("context template" in shown) is (policy is ContextPolicy.TEMPLATE)
 
 
 def test_messages_that_the_prompt_adds_are_one_line_unless_all_are_asked_for(tmp_path: Path) -> None:

@@ -17,7 +17,19 @@ from rich.console import Console
 from rich.text import Text
 
 from rollbook.cli.screen import MISSING, counted, counts, fold, number, visible
-from rollbook.trace import Branch, Call, Disposition, Message, Node, Origin, ParseStatus, ToolCall, Trace, facts
+from rollbook.trace import (
+    Branch,
+    Call,
+    ContextPolicy,
+    Disposition,
+    Message,
+    Node,
+    Origin,
+    ParseStatus,
+    ToolCall,
+    Trace,
+    facts,
+)
 
 __all__ = ["show_trace", "trace_document"]
 
@@ -105,6 +117,8 @@ class _Page:
             rendered = {True: "in the prompt", False: "NOT in the prompt", None: "not known whether in the prompt"}
             names = ", ".join(tool.name for tool in head.tools)
             self.line(f"tools {names} ({rendered[head.tools_rendered]})", indent=2)
+        if head.context_policy is ContextPolicy.TEMPLATE:
+            self.line("context template: each prompt as the template writes the history", indent=2)
         ending = f"{trace.ending}" if trace.ending else "none yet"
         detail = f": {trace.ending.detail}" if trace.ending and trace.ending.detail else ""
         self.line(f"ending {ending}{detail}", "bold", indent=2)
