@@ -51,6 +51,7 @@ def test_the_stock_templates() -> None:
     assert report(template("qwen3")).labels == ("append_only=no", "reasoning=dropped")
     assert report(template("qwen3")).sound
     assert report(template("smollm2")).labels == ("tools=not rendered",)
+    assert "load_renderer then use the one that is shipped" in finding(template("smollm2"), Property.TOOLS).meaning
     assert not report(template("smollm2")).sound
 
 
@@ -154,6 +155,16 @@ def test_one_call_at_a_time() -> None:
     shapes = finding(text + PROMPT, Property.SHAPES)
     assert shapes.value == "some refused"
     assert "parallel calls" in shapes.meaning
+
+
+def test_the_reason_of_several_shapes_is_said_once() -> None:
+    strict = (
+        "{% for m in messages %}{% if loop.previtem and m.role == 'user' and loop.previtem.role in ['user', 'tool'] %}"
+        "{{ raise_exception('roles alternate') }}{% endif %}{% endfor %}"
+    )
+    shapes = finding(strict + TURNS + PROMPT, Property.SHAPES)
+    assert "two user messages in a row, " in shapes.meaning
+    assert shapes.example.count("roles alternate") == 1
 
 
 def test_default_text_dates_and_trimmed_content() -> None:

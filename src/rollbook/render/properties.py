@@ -158,7 +158,10 @@ def _tools(seen: Probe) -> Iterator[TemplateFinding]:
         )
         yield _found(Property.TOOLS, "refused", meaning, verdict=Verdict.UNSOUND)
     elif not facts.renders_tools:
-        meaning = "The template drops tools in silence; they must be told by an explicit tool prompt."
+        meaning = (
+            "The template drops tools in silence; they must be told by an explicit tool prompt. rollbook run and "
+            "load_renderer then use the one that is shipped, and the record names it with its hash."
+        )
         yield _found(Property.TOOLS, "not rendered", meaning, verdict=Verdict.UNSOUND)
     elif any(found.cause is Cause.TOOLS for found in seen.rewrites):
         meaning = "Tools move to the last user message; under keep they stay, and stand once with each."
@@ -214,7 +217,9 @@ def _shapes(seen: Probe) -> TemplateFinding:
     if not names:
         return _found(Property.SHAPES, "all taken", "The template takes every shape of conversation that was tried.")
     meaning = f"The template refuses: {names}. A rollout that comes there ends with an error."
-    return _found(Property.SHAPES, "some refused", meaning, example="; ".join(why for _, why in seen.refused))
+    return _found(
+        Property.SHAPES, "some refused", meaning, example="; ".join(dict.fromkeys(why for _, why in seen.refused))
+    )
 
 
 def _content(seen: Probe) -> TemplateFinding:
