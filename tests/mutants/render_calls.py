@@ -209,4 +209,11 @@ MUTANTS = [
         "str(name)",
         "test_other_calls_are_not_read_back",
     ),
+    form(
+        "any type beside a call is taken",
+        "llama_json",
+        '(key, said) != ("type", "function")',
+        'key != "type"',
+        "test_attempts_that_do_not_run",
+    ),
 ]

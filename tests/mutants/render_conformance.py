@@ -33,4 +33,11 @@ MUTANTS = [
     mutant("cut_invents_no_call", "replies", "found == meant[: len(found)]", "True"),
     mutant("reasoning_calls_nothing", "replies", "ParseStatus.OK not in statuses", "True"),
     mutant("quoted_calls_are_text", "replies", 'hold(not wrong, f"a quoted', 'hold(True, f"a quoted'),
+    Mutant(
+        "a renderer is not asked for its control tokens",
+        "render/conformance/behaviour.py",
+        "if isinstance(renderer, TextSide):",
+        "if False:",
+        "tests/render/test_conformance.py::test_harmony_conforms",
+    ),
 ]

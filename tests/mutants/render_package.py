@@ -110,4 +110,10 @@ MUTANTS = [
         "if False:",
         "test_package_guard.py::test_tools_that_are_left_out",
     ),
+    whole(
+        "blocks are passed on",
+        '"content": message_text(message)}',
+        '"content": message.content}',
+        "test_renderers_package.py::test_content_that_is_no_text_is_refused",
+    ),
 ]

@@ -43,6 +43,20 @@ MUTANTS = [
         "run/test_templates.py::test_stop_tokens_are_added_to_the_models_own",
     ),
     mutant(
+        "a special token of a template alone is a variable like any other",
+        "run/templates",
+        "for name in _SPECIAL if name in given}",
+        "for name in ()}",
+        "run/test_templates.py::test_special_tokens_of_a_template_alone_are_given",
+    ),
+    mutant(
+        "any text is a day",
+        "run/templates",
+        'if not isinstance(cast("object", date), Date | None):',
+        "if False:",
+        "run/test_templates.py::test_a_path_may_be_text_and_a_day_must_be_one",
+    ),
+    mutant(
         "gpt-oss is checked by a template",
         "run/templates",
         "if is_harmony(files.tokenizer_json):",
