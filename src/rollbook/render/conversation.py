@@ -50,11 +50,12 @@ class Chat:
 
     def _entry(self, message: Message, index: int) -> TemplateMessage:
         role, text, tag = message.role, message_text(message), message_tag(index)
+        spelled = None if self.tool_prompt is None or self.tool_prompt.native else self.tool_prompt
         calls = [whole_call(call) for call in message.tool_calls]
-        if role is Role.TOOL and self.tool_prompt is not None:
-            role, text = self.tool_prompt.result_role, self.tool_prompt.result_text(text)
-        if calls and self.tool_prompt is not None:
-            text = "\n".join([*([text] if text else []), *map(self.tool_prompt.call_text, calls)])
+        if role is Role.TOOL and spelled is not None:
+            role, text = spelled.result_role, spelled.result_text(text)
+        if calls and spelled is not None:
+            text = "\n".join([*([text] if text else []), *map(spelled.call_text, calls)])
             calls = []
         if calls and not self.renders_calls:
             raise ModelError("the chat template has no place for tool calls in given messages; pass a tool prompt")

@@ -81,6 +81,8 @@ class Facts:
     """True where tools change the start of a conversation."""
     renders_calls: bool
     """True where it writes the tool calls of an assistant message."""
+    takes_results: bool
+    """True where it writes messages of the role tool."""
     tools_each_time: bool
     """True where later messages too render right only with the tools given."""
     keeps_prompt: bool
@@ -176,6 +178,7 @@ class _Trials:
             close=close,
             renders_tools=renders_tools,
             renders_calls=renders_calls,
+            takes_results=self._takes(CALLS if renders_calls else SPOKEN_TRIALS[0].entries[:3], None, shape),
             tools_each_time=each_time,
             keeps_prompt=all(walk.keeps_prompt for walk in walks),
             shape=shape,

@@ -20,7 +20,7 @@ from rollbook.models import ModelFiles, ProgressCallback, default_cache, has_tok
 from rollbook.models.harmony_ranks import is_harmony
 from rollbook.policy import LocalName, Policy, PolicyName, ScriptedName, load_script, parse_policy_name
 from rollbook.policy.names import DEFAULT_MODEL, RUNS
-from rollbook.render import HERMES_EXAMPLES, ChatRenderer, RendererConfig, TextStream
+from rollbook.render import HERMES_EXAMPLES, NATIVE_TOOLS, ChatRenderer, RendererConfig, TextStream
 from rollbook.rollout import LoadedPolicy
 from rollbook.run.config import RunConfig
 from rollbook.run.templates import as_moment, read_files, read_template, template_of
@@ -119,7 +119,8 @@ def renderer_for(
         stop_ids=files.stop_ids,
         special_tokens=files.special_tokens,
         variables=variables or {},
-        tool_prompt=HERMES_EXAMPLES,  # used only where the template has no place for tools
+        tool_prompt=HERMES_EXAMPLES,  # used only where the template has no place for tools, likewise the next
+        native_tool_prompt=NATIVE_TOOLS,
         now=as_moment(date),
     )
     return ChatRenderer.build(files.tokenizer_json, template_of(files, template), config)
