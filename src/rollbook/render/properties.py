@@ -8,7 +8,7 @@ from rollbook.errors import ModelError
 from rollbook.render.conversation import TemplateMessage
 from rollbook.render.findings import Finding, Property, Verdict
 from rollbook.render.formats import CallFormat, opens_reasoning, reads_back
-from rollbook.render.increments import common_prefix, last_of
+from rollbook.render.increments import common_prefix, last_of, own_ending
 from rollbook.render.probe import Probe
 from rollbook.render.specimens import CALLS, NATIVE_IDS, PARALLEL, PLAIN, TOOL, TRIALS, WORDS, say, tagged
 from rollbook.render.tracked import Tracked, message_tag, tags_of
@@ -60,7 +60,7 @@ def _turns(seen: Probe) -> Iterator[Finding]:
     separator = behind.plain[: len(behind) - len(behind.plain.lstrip())]
     what = "scaffold of the next message, never trained" if separator else "nothing"
     yield _found(Property.SEPARATOR, repr(separator), f"Between the end of a turn and the next message stands {what}.")
-    prompt = facts.shape.prompts[0] if facts.shape.prompts else ""
+    prompt = _prompts(seen)[0]
     opens = opens_reasoning(prompt)
     meaning = "The model's reply begins " + ("inside reasoning." if opens else "outside of reasoning.")
     verdict = Verdict.SOUND
@@ -68,6 +68,12 @@ def _turns(seen: Probe) -> Iterator[Finding]:
         meaning += " History shows some turns without it, or with more than it."
         verdict = Verdict.DIFFERS
     yield _found(Property.PROMPT, "opens reasoning" if opens else "plain", meaning, verdict=verdict, example=prompt)
+
+
+def _prompts(seen: Probe) -> tuple[str, ...]:
+    """What stands before a reply; a template may write it behind each message that the assistant answers, asked for a
+    generation prompt or not."""
+    return seen.facts.shape.prompts or (own_ending(seen.facts.sample),)
 
 
 def _history(seen: Probe) -> Iterator[Finding]:
@@ -108,7 +114,7 @@ def _reasoning(seen: Probe) -> Finding:
     trial = next(trial for trial in TRIALS if trial.special == "reasoning")
     text = _try(seen, trial.entries)
     shown = text is not None and "I think." in text
-    if any(map(opens_reasoning, seen.facts.shape.prompts)) and not shown:
+    if any(map(opens_reasoning, _prompts(seen))) and not shown:
         meaning = (
             "The reply begins inside reasoning, and the template's history shows none of it. Under keep it stays in "
             "context, and a policy trained so sees another history than where it is deployed with this template."
