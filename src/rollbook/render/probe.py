@@ -36,6 +36,7 @@ from rollbook.render.specimens import (
     TOOL,
     TRIALS,
     Trial,
+    say,
     tagged,
 )
 from rollbook.render.template import ChatTemplate, plain_render
@@ -48,6 +49,8 @@ STAND_IN_DATE = datetime(2024, 7, 26, tzinfo=UTC)
 MAX_KEPT = 64
 """Templates whose results are kept."""
 
+_MARKUP = "Is 1 < 2 & 'a' > \"b\"? {0} %s \\"
+"""What escapes of HTML and formats would change."""
 _REASONING = re.compile(
     r"<think>.*?</think>|\[THINK\].*?\[/THINK\]|\u25c1think\u25b7.*?\u25c1/think\u25b7|\s+", re.DOTALL
 )
@@ -150,6 +153,7 @@ class _Trials:
         if asks_date:
             self.template = replace(self.template, now=STAND_IN_DATE)
         bare = self._render(PLAIN, None)
+        self._render([say("user", _MARKUP), *PLAIN[1:]], None)
         increments = Increments(self.template, self.stops)
         try:
             close = increments.close()
