@@ -83,6 +83,8 @@ def _variable(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except ValueError:
         return name, value
+    except RecursionError as error:
+        raise UsageError(f"--set {name}: its JSON nests too deeply") from error
 
 
 def _show(report: TemplateReport) -> None:
