@@ -62,3 +62,9 @@ def test_calls_that_did_not_parse_are_refused(call: ToolCall) -> None:
 def test_calls_that_the_template_would_drop_are_refused() -> None:
     with pytest.raises(ModelError, match="no place for tool calls"):
         Chat(None, renders_calls=False).entries([Message(role=Role.ASSISTANT, tool_calls=(CALL,))])
+
+
+def test_reasoning_that_is_no_text_is_refused_like_content() -> None:
+    blocks: object = [{"type": "text", "text": "hm"}]
+    with pytest.raises(ModelError, match=r"a assistant message holds blocks \(text\)"):
+        NATIVE.entries([Message(role=Role.ASSISTANT, content="", reasoning=blocks)])  # pyright: ignore
