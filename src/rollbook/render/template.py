@@ -23,12 +23,10 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from rollbook.errors import ModelError, boundary
-from rollbook.render.tracked import CONTENT, Tracked, concat, scaffold, tags_of
+from rollbook.render.tracked import CONTENT, MAX_TEXT, Tracked, concat, scaffold, tags_of
 
 __all__ = ["ChatTemplate", "plain_render"]
 
-MAX_TEXT = 1 << 28
-"""The most characters that one rendering may give."""
 MAX_STEPS = 1_000_000
 """The most steps of `range` in one rendering."""
 MAX_REPEAT = 1_000_000
