@@ -254,3 +254,10 @@ def test_reasoning_that_is_opened_without_being_asked_for_a_prompt() -> None:
     opened = "{% if loop.last and m.role != 'assistant' %}<|im_start|>assistant\n<think>\n{% endif %}{% endfor %}"
     assert finding(TURNS.replace("{% endfor %}", opened), Property.PROMPT).value == "opens reasoning"
     assert finding(TURNS, Property.PROMPT).value == "plain"
+
+
+@pytest.mark.parametrize("role", ["user", "tool"])
+def test_a_template_that_cuts_long_content_says_so(role: str) -> None:
+    cut = f"{{% if m.role == '{role}' %}}{{{{ m.content[:1000] }}}}{{% else %}}{{{{ m.content }}}}{{% endif %}}"
+    assert finding(CALLED.replace("{{ m.content }}", cut), Property.CONTENT).value == "cut"
+    assert finding(CALLED, Property.CONTENT).value == "as given"

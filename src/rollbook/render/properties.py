@@ -15,6 +15,7 @@ from rollbook.render.tracked import Tracked, message_tag, tags_of
 
 __all__ = ["call_format_of", "findings_of"]
 
+_LONG = "word " * 4000 + "end"
 _EXCUSED = {"system": "without the system message", "rounds": "as in the first round"}
 """Bridges that stay sound although the template writes more, or less, later on."""
 
@@ -217,6 +218,14 @@ def _shapes(seen: Probe) -> Finding:
 
 
 def _content(seen: Probe) -> Finding:
+    results = [*CALLS[:2], {**CALLS[2], "content": _LONG}]
+    for entries in ([say("user", _LONG)], results):
+        text = _try(seen, entries)
+        if text is not None and 0 < tags_of(text).count(message_tag(len(entries) - 1)) < len(_LONG):
+            meaning = (
+                "The template leaves out a part of a long message; the record keeps the message, the tokens the rest."
+            )
+            return _found(Property.CONTENT, "cut", meaning, verdict=Verdict.DIFFERS)
     text = _try(seen, [say("user", "  Two\n  blanks.  \n")])
     if text is None or message_tag(0) * len("  Two\n  blanks.  \n") in tags_of(text):
         return _found(Property.CONTENT, "as given", "Messages are written as they were given.")
