@@ -231,7 +231,7 @@ class ChatRenderer(TextSide):
                 for message, piece, new in zip(messages, pieces[:-1], added, strict=True)
             ),
             prompt_ids=pieces[-1].token_ids,
-            inside_reasoning=opens_reasoning(text.prompt),
+            inside_reasoning=opens_reasoning(text.before_reply),
             tools_rendered=True,
             notes=notes,
         )

@@ -61,7 +61,8 @@ class Chat:
             raise ModelError("the chat template has no place for tool calls in given messages; pass a tool prompt")
         entry: TemplateMessage = {"role": _ROLES[role], "content": Tracked(text, tag * len(text))}
         if message.reasoning is not None:
-            entry["reasoning_content"] = Tracked(message.reasoning, tag * len(message.reasoning))
+            reasoning = _text(message.reasoning, message.role)
+            entry["reasoning_content"] = Tracked(reasoning, tag * len(reasoning))
         if calls:
             entry["content"] = None if self.silent_calls and not text else entry["content"]
             as_text, tag = self.arguments_as_text, call_tag(index)
@@ -75,13 +76,17 @@ class Chat:
 
 def message_text(message: Message) -> str:
     """The message's content. A `Message` made in Python may hold anything; nothing of it is dropped."""
-    content = cast("str | list[Any] | None", message.content)
+    return _text(message.content, message.role)
+
+
+def _text(content: object, role: Role) -> str:
     if isinstance(content, str):
         return content
-    kinds = sorted(set(map(_kind, content))) if isinstance(content, list) else []
-    what = f"blocks ({', '.join(kinds)})" if kinds else type(content).__name__
+    what = type(content).__name__
+    if isinstance(content, list) and content:
+        what = f"blocks ({', '.join(sorted(set(map(_kind, cast('list[Any]', content)))))})"
     raise ModelError(
-        f"a {message.role} message holds {what} instead of text; images and other blocks are not supported yet, and "
+        f"a {role} message holds {what} instead of text; images and other blocks are not supported yet, and "
         "nothing is dropped: give the message as one string"
     )
 

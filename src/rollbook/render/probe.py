@@ -38,6 +38,7 @@ from rollbook.render.specimens import (
     TRIALS,
     Cause,
     Trial,
+    say,
     tagged,
 )
 from rollbook.render.template import ChatTemplate, plain_render
@@ -50,6 +51,8 @@ STAND_IN_DATE = datetime(2024, 7, 26, tzinfo=UTC)
 MAX_KEPT = 64
 """Templates whose results are kept."""
 
+_MARKUP = "Is 1 < 2 & 'a' > \"b\"? {0} %s \\"
+"""What escapes of HTML and formats would change."""
 _REASONING = re.compile(
     "|".join([*(f"{re.escape(opens)}.*?{re.escape(closes)}" for opens, closes in REASONING), r"\s+"]), re.DOTALL
 )
@@ -152,6 +155,7 @@ class _Trials:
         if asks_date:
             self.template = replace(self.template, now=STAND_IN_DATE)
         bare = self._render(PLAIN, None)
+        self._render([say("user", _MARKUP), *PLAIN[1:]], None)
         increments = Increments(self.template, self.stops)
         try:
             close = increments.close()

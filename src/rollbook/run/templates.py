@@ -55,6 +55,8 @@ def check_template(
         raise UsageError(
             f"{source.name}: nothing says which token ends an assistant's turn; name it (stops, or --stop TOKEN)"
         )
+    if "" in source.stops:
+        raise UsageError(f"{source.name}: an empty text ends no turn; name a token (stops, or --stop TOKEN)")
     compiled = ChatTemplate(source.text, source.special_tokens, plain_variables(variables or {}), as_moment(date))
     return judge(compiled, source.stops, source.name, source.encoder)[1]
 
@@ -80,9 +82,11 @@ def template_of(files: ModelFiles, template: str | None) -> str:
 def read_template(path: Path) -> str:
     """The text of a template file."""
     try:
-        if path.stat().st_size > MAX_TEMPLATE:
+        with path.open("rb") as file:
+            data = file.read(MAX_TEMPLATE + 1)  # a device or a pipe does not tell its size
+        if len(data) > MAX_TEMPLATE:
             raise ModelError(f"{path} is no chat template: it is larger than {MAX_TEMPLATE} bytes")
-        return path.read_text(encoding="utf-8")
+        return data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f"cannot read {path}: {error}") from error
 
