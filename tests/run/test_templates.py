@@ -101,7 +101,7 @@ def test_an_empty_text_ends_no_turn(folder: Path) -> None:
         check_template(folder, stops=("",))
 
 
-def test_a_variable_with_the_name_of_an_argument_changes_nothing(folder: Path) -> None:
-    """The conversation is not replaced by it, as in the rollouts."""
-    report = check_template(folder, variables={"messages": 5, "self": 1})
-    assert [each.label for each in report.findings] == [each.label for each in check_template(folder).findings]
+def test_a_variable_that_the_renderer_gives_itself_is_refused(folder: Path) -> None:
+    """The conversation is not replaced by it, and it is not dropped in silence."""
+    with pytest.raises(ModelError, match="messages: the renderer itself gives"):
+        check_template(folder, variables={"messages": 5})
