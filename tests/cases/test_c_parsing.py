@@ -87,7 +87,7 @@ def _misread() -> ChatRenderer:
     return ChatRenderer.build(tokenizer, template("qwen3"), config)
 
 
-def unread_glm(text: str) -> Trace:
+def _unread(text: str) -> Trace:
     """A rollout that says `text`, its markers control tokens, and whose calls nobody reads."""
     renderer = _misread()
     ids = [*renderer.reencode(renderer.encode(text)).tolist(), *renderer.info.stop_ids]
@@ -149,7 +149,7 @@ def test_calls_are_read_from_ids_and_no_parse_of_a_server_is_believed(given: dic
     assert audit_traces([bad])["malformed"].value == 1.0
     assert audit_traces([none])["malformed"].n == 0
     assert [node.message.role for node in bad.graph][2:4] == [Role.TOOL, Role.ASSISTANT]  # it did not end there
-    unread = unread_glm(given["server_message"]["content"])
+    unread = _unread(given["server_message"]["content"])
     turn = unread.turns()[0].message
     assert (turn.content, turn.tool_calls) == (given["server_message"]["content"], ())
     row = audit_traces([unread], renderer=_misread())["markers_in_content"]
