@@ -297,6 +297,7 @@ def test_a_conversation_begins_with_one_start_token(given: dict[str, Any]) -> No
     start = chosen.renderer.report.get(Property.BOS)
     assert start is not None
     assert (start.value, start.verdict) == ("one", Verdict.SOUND)
+    assert "puts <|begin_of_text|> before it again" in start.meaning
     doubled = chosen.template.replace("{{- bos_token }}", "{{- bos_token }}{{- bos_token }}")
     with pytest.raises(ModelError, match="begins with 2 start tokens"):
         ChatRenderer.build(chosen.tokenizer_json, doubled, chosen.config)

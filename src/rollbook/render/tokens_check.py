@@ -47,8 +47,12 @@ def _start(seen: Probe, encoder: Encoder) -> TemplateFinding:
     token = encoder.added.get(text or "")
     ids: list[int] = encoder.encode(seen.facts.sample, ())[0].token_ids.tolist()
     count = sum(1 for _ in takewhile(lambda each: each == token, ids))
+    own = encoder.vocabulary.join(encoder.adds_bos).decode("utf-8", "replace")
     if token is None or not count:
-        return TemplateFinding(about=Property.BOS, value="none", meaning="A conversation begins with no start token.")
+        meaning = "A conversation begins with no start token."
+        if own:
+            meaning += f" The tokenizer's own defaults put {own} before a text; the template writes none."
+        return TemplateFinding(about=Property.BOS, value="none", meaning=meaning)
     if count > 1:
         return TemplateFinding(
             about=Property.BOS,
@@ -57,7 +61,9 @@ def _start(seen: Probe, encoder: Encoder) -> TemplateFinding:
             meaning=f"a conversation begins with {count} start tokens {text}; the model was trained with one",
             forbids=True,
         )
-    meaning = f"A conversation begins with one {text}, written by the template; the tokenizer adds none of its own."
+    meaning = f"A conversation begins with one {text}, written by the template."
+    if own:
+        meaning += f" A program that encodes the text with the tokenizer's own defaults puts {own} before it again."
     return TemplateFinding(about=Property.BOS, value="one", meaning=meaning)
 
 
