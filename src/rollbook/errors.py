@@ -35,6 +35,10 @@ __all__ = [
 ]
 
 
+_PANIC = "pyo3_runtime"
+"""The module of the panics of Rust libraries; each library has a class of its own, and none can be imported."""
+
+
 class RollbookError(Exception):
     """Base of all errors raised on purpose."""
 
@@ -72,14 +76,19 @@ def boundary(what: str, wrap: Callable[[str], RollbookError]) -> Generator[None]
     """Turn anything that escapes foreign code into one typed error, attributed to `what`.
 
     Errors of ours pass unchanged, as do cancellation and Ctrl-C. ``SystemExit`` does not: foreign code that calls
-    ``exit`` would end the whole process, with an exit code of its own choosing. This is the only place in the project
-    that catches ``Exception``.
+    ``exit`` would end the whole process, with an exit code of its own choosing. Nor does a panic of a Rust library,
+    which is no ``Exception`` although the process can go on. This is the only place in the project that catches
+    ``Exception``.
     """
     try:
         yield
     except RollbookError:
         raise
     except (Exception, SystemExit) as error:
+        raise wrap(f"{what}: {type(error).__name__}: {_text_of(error)}") from error
+    except BaseException as error:
+        if type(error).__module__ != _PANIC:
+            raise
         raise wrap(f"{what}: {type(error).__name__}: {_text_of(error)}") from error
 
 

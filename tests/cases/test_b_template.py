@@ -254,8 +254,10 @@ def test_arguments_reach_a_template_in_the_form_that_it_takes(given: dict[str, A
 
 def test_a_template_that_fails_is_an_error_and_no_other_takes_its_place() -> None:
     """Without a renderer that takes the shape, the rollout ends as an error of its own kind, with the words."""
+    chosen = stock("gemma3")
+    bare = ChatRenderer.build(chosen.tokenizer_json, chosen.template, replace(chosen.config, tool_prompt=None))
     with pytest.raises(ModelError, match="refuses the conversation"):
-        stock("gemma3").renderer.extend(106, [result("20C")], ())
+        bare.extend(106, [result("20C")], ())
 
 
 @report("B08")
@@ -295,6 +297,7 @@ def test_a_conversation_begins_with_one_start_token(given: dict[str, Any]) -> No
     start = chosen.renderer.report.get(Property.BOS)
     assert start is not None
     assert (start.value, start.verdict) == ("one", Verdict.SOUND)
+    assert "puts <|begin_of_text|> before it again" in start.meaning
     doubled = chosen.template.replace("{{- bos_token }}", "{{- bos_token }}{{- bos_token }}")
     with pytest.raises(ModelError, match="begins with 2 start tokens"):
         ChatRenderer.build(chosen.tokenizer_json, doubled, chosen.config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,26 @@ import pytest
 
 from rollbook.audit import audit_traces
 from rollbook.envs import Environment, tool
-from rollbook.render import ChatRenderer
+from rollbook.render import ChatRenderer, RendererConfig
 from rollbook.render.formats import CallFormat, ReplyReader
 from rollbook.rollout import Limits
-from rollbook.trace import Fault, Finish, Message, ParseStatus, Reason, Role, ToolSpec
-from tests.cases.case import CALL, CALL_END, STOP, THINK, THINK_END, Script, byte_ids, reply, report, run_one, says
+from rollbook.trace import Fault, Finish, Message, ParseStatus, Reason, Role, ToolSpec, Trace
+from tests.cases.case import (
+    CALL,
+    CALL_END,
+    STOP,
+    THINK,
+    THINK_END,
+    Script,
+    byte_ids,
+    bytes_renderer,
+    reply,
+    report,
+    run_one,
+    says,
+)
 from tests.real_tokenizers import TokenizerFiles
+from tests.render.families import CONTROL, small_tokenizer, template
 from tests.render.formats.writing import SAY, WORDS, WRITERS, spell, think
 from tests.render.stock import stock
 
@@ -60,6 +75,23 @@ class Tools(Environment):
         """C."""
         self.ran.append("c")
         return "c ran"
+
+
+@cache
+def _misread() -> ChatRenderer:
+    """A model with GLM's markers whose calls are read in DeepSeek's form."""
+    tokenizer = small_tokenizer((*CONTROL, "<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>"))
+    added = {entry["content"]: int(entry["id"]) for entry in json.loads(tokenizer)["added_tokens"]}
+    stops = frozenset({added["<|im_end|>"]})
+    config = RendererConfig(name="misread", stop_ids=stops, call_format=CallFormat.DEEPSEEK_V31)
+    return ChatRenderer.build(tokenizer, template("qwen3"), config)
+
+
+def _unread(text: str) -> Trace:
+    """A rollout that says `text`, its markers control tokens, and whose calls nobody reads."""
+    renderer = _misread()
+    ids = [*renderer.reencode(renderer.encode(text)).tolist(), *renderer.info.stop_ids]
+    return run_one(Tools, Script([reply(ids)]), renderer=renderer)
 
 
 def hermes(name: str) -> list[int]:
@@ -117,6 +149,12 @@ def test_calls_are_read_from_ids_and_no_parse_of_a_server_is_believed(given: dic
     assert audit_traces([bad])["malformed"].value == 1.0
     assert audit_traces([none])["malformed"].n == 0
     assert [node.message.role for node in bad.graph][2:4] == [Role.TOOL, Role.ASSISTANT]  # it did not end there
+    unread = _unread(given["server_message"]["content"])
+    turn = unread.turns()[0].message
+    assert (turn.content, turn.tool_calls) == (given["server_message"]["content"], ())
+    row = audit_traces([unread], renderer=_misread())["markers_in_content"]
+    assert (row.value, row.details["without_call"]) == (1.0, 1)
+    assert audit_traces([none], renderer=bytes_renderer())["markers_in_content"].value == 0.0
 
 
 @report("C05")

@@ -41,6 +41,7 @@ def test_variables_are_json_or_text(tmp_path: Path) -> None:
     assert prompt["example"].endswith("</think>\n\n")
     assert "never reads note" in refused(rollbook(*options, "--set", "note=words"))
     assert "write NAME=VALUE" in refused(rollbook(*options, "--set", "alone"))
+    assert "nested too deep" in refused(rollbook(*options, "--set", f"deep={'[' * 50_000}"))
 
 
 def test_what_cannot_be_checked_exits_2(tmp_path: Path) -> None:

@@ -104,3 +104,10 @@ def test_two_tokens_of_one_id_or_name_are_refused() -> None:
         tiktoken_json({b"a": 0, b"b": 1}, ".", {"<x>": 1})
     with pytest.raises(ModelError, match="'a' is a token"):
         tiktoken_json({b"a": 0, b"b": 1}, ".", {"a": 2})
+
+
+def test_a_vocabulary_with_too_many_merges_is_refused_before_they_fill_the_memory() -> None:
+    """Some megabytes of ranks, each the start of the next, would become gigabytes of merges."""
+    ranks = {b"a" * (place + 1): place for place in range(2000)}
+    with pytest.raises(ModelError, match="too many ways to merge"):
+        tiktoken_json(ranks, ".", {})

@@ -57,6 +57,27 @@ MUTANTS: list[Mutant] = [
         "control.py::test_drift_without_a_new_control_token_is_not_severe",
     ),
     mutant(
+        "ordinary tokens make markers in content",
+        "markers",
+        "sure = count - ordinary[spelled]",
+        "sure = count",
+        "markers.py::test_a_marker_that_was_read_is_no_text_although_content_spells_it_too",
+    ),
+    mutant(
+        "a token that ends turns is a marker",
+        "markers",
+        "sorted(reencoder.control_ids - reencoder.info.stop_ids)",
+        "sorted(reencoder.control_ids)",
+        "markers.py::test_a_token_that_ends_turns_is_no_marker",
+    ),
+    mutant(
+        "the place of a marker is guessed",
+        "markers",
+        "places[0] if sure == len(places) else None",
+        "places[0]",
+        "markers.py::test_a_closing_marker_of_nothing_beside_a_call_is_found_without_a_place",
+    ),
+    mutant(
         "a sampled begin token breaks",
         "begin",
         "& (kinds != RunKind.SAMPLED)",

@@ -81,8 +81,8 @@ MUTANTS = [
     mutant(
         "content may make control tokens",
         "tokens_check",
-        'if control(" ".join(spelled)) == control("harmless"):',
-        "if True:",
+        "        if _control_of(seen, encoder, given) != expected:",
+        "        if False:",
         "tokens_check.py::test_a_template_whose_content_makes_control_tokens_is_refused",
     ),
     mutant(
@@ -95,8 +95,8 @@ MUTANTS = [
     mutant(
         "an image is dropped",
         "conversation",
-        '    raise ModelError(\n        f"a {message.role} message holds',
-        '    return str(content)\n    raise ModelError(\n        f"a {message.role} message holds',
+        '    raise ModelError(\n        f"a {role} message holds',
+        '    return str(content)\n    raise ModelError(\n        f"a {role} message holds',
         "conversation.py::test_blocks_are_refused_and_named",
     ),
     mutant(

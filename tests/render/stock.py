@@ -19,7 +19,7 @@ from typing import Any
 from rollbook.models import load_model
 from rollbook.models.sentencepiece_file import sentencepiece_json
 from rollbook.models.tekken import tekken_json
-from rollbook.render import HERMES_EXAMPLES, ChatRenderer, RendererConfig
+from rollbook.render import HERMES_EXAMPLES, NATIVE_TOOLS, ChatRenderer, RendererConfig
 from rollbook.render.encode import Encoder, shared_encoder
 from rollbook.trace.message import Role
 from tests.real_tokenizers import mistral_file, template, tokenizer
@@ -98,6 +98,7 @@ class Stock:
             special_tokens=self.special_tokens,
             variables=self.variables,
             tool_prompt=None if "tools" in self.template else HERMES_EXAMPLES,
+            native_tool_prompt=NATIVE_TOOLS,
             now=NOW,
         )
 

@@ -231,6 +231,15 @@ def test_no_connection_is_made_for_a_reference() -> None:
         thread.join()
 
 
+@pytest.mark.parametrize("schema", [{"$ref": "#/properties/a"}, {"anyOf": [{"$ref": "#/properties/a"}, {}]}])
+def test_a_reference_without_end_is_an_error_of_the_tool(schema: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="refers to itself without end"):
+        read(
+            '{"name": "t", "arguments": {"a": 1}}',
+            ToolSpec(name="t", description="", parameters={"properties": {"a": schema}}),
+        )
+
+
 def test_a_reference_inside_the_schema_works() -> None:
     tool = with_schema(properties={"x": {"$ref": "#/$defs/word"}}, **{"$defs": {"word": {"type": "string"}}})
     assert read('{"name": "tool", "arguments": {"x": "a"}}', tool).status is ParseStatus.OK

@@ -425,3 +425,19 @@ def test_a_template_that_leaves_a_message_out_is_refused() -> None:
     made = ChatRenderer.build(tokenizer_json(marked=True), text, RendererConfig(name="m", stop_ids=stops))
     with pytest.raises(ModelError, match=r"leaves out the text of message 1 \(role tool\)"):
         made.extend(1, [result("5")], ())
+
+
+def test_reasoning_is_open_where_the_last_message_ends_with_its_marker() -> None:
+    """A template may write the start of the reply behind each message, asked for a generation prompt or not; calls in
+    that reasoning must not run."""
+    opened = "{% if m.role != 'assistant' %}<|im_start|>assistant\n<think>\n{% endif %}"
+    ended = "{{ m.content }}<|im_end|>\n"
+    written = (
+        "{% for m in messages %}{% if m.role != 'assistant' %}<|im_start|>{{ m.role }}\n{% endif %}"
+        f"{ended}{opened}{{% endfor %}}"
+    )
+    data = tokenizer_json(marked=True)
+    stops = [each["id"] for each in json.loads(data)["added_tokens"] if each["content"] == "<|im_end|>"]
+    made = ChatRenderer.build(data, written, RendererConfig(name="t", stop_ids=frozenset(stops)))
+    assert made.open([user("Hi")], ()).inside_reasoning
+    assert made.extend(stops[0], [user("<think> </think>")], ()).inside_reasoning

@@ -80,3 +80,9 @@ def test_blocks_are_refused_and_named(content: Any, words: str) -> None:
     """Nothing checks the fields of a message that is made in Python; the renderer does."""
     with pytest.raises(ModelError, match=words):
         NATIVE.entries([Message(role=Role.TOOL, content=content, call_id="c")])
+
+
+def test_reasoning_that_is_no_text_is_refused_like_content() -> None:
+    blocks: object = [{"type": "text", "text": "hm"}]
+    with pytest.raises(ModelError, match=r"a assistant message holds blocks \(text\)"):
+        NATIVE.entries([Message(role=Role.ASSISTANT, content="", reasoning=blocks)])  # pyright: ignore

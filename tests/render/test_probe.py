@@ -250,3 +250,28 @@ def test_conversations_that_a_template_refuses_are_passed_over() -> None:
     assert found(strict + TURNS + PROMPT).close == "<|im_end|>"
     with pytest.raises(ModelError, match="refuses the conversation: TemplateError: never"):
         found("{{ raise_exception('never') }}")
+
+
+def test_a_template_that_escapes_markup_otherwise_than_plain_jinja_is_refused() -> None:
+    """Text without markup does not show it."""
+    with pytest.raises(ModelError, match="does not render the same with its text tracked"):
+        found(TURNS.replace("m.content", "m.content | forceescape") + PROMPT)
+
+
+def test_chance_is_refused() -> None:
+    with pytest.raises(ModelError, match="No filter named 'random'"):
+        found(TURNS.replace("m.content", "[m.content] | random") + PROMPT)
+
+
+def test_reasoning_that_is_opened_without_being_asked_for_a_prompt() -> None:
+    """What stands before a reply may be written behind the message itself."""
+    opened = "{% if loop.last and m.role != 'assistant' %}<|im_start|>assistant\n<think>\n{% endif %}{% endfor %}"
+    assert finding(TURNS.replace("{% endfor %}", opened), Property.PROMPT).value == "opens reasoning"
+    assert finding(TURNS, Property.PROMPT).value == "plain"
+
+
+@pytest.mark.parametrize("role", ["user", "tool"])
+def test_a_template_that_cuts_long_content_says_so(role: str) -> None:
+    cut = f"{{% if m.role == '{role}' %}}{{{{ m.content[:1000] }}}}{{% else %}}{{{{ m.content }}}}{{% endif %}}"
+    assert finding(CALLED.replace("{{ m.content }}", cut), Property.CONTENT).value == "cut"
+    assert finding(CALLED, Property.CONTENT).value == "as given"

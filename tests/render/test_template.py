@@ -131,8 +131,8 @@ def test_what_goes_wrong_in_a_template(text: str, message: str) -> None:
 
 def test_the_size_of_a_rendering_is_bounded() -> None:
     """Just above the bound, so that a lost bound costs no more than memory for this one text."""
-    text = "{% for i in range(34) %}{{ 'abcdefgh' * 999999 }}{% endfor %}"
-    with pytest.raises(ModelError, match="more than 268435456 characters"):
+    text = "{% for i in range(9) %}{{ 'abcdefgh' * 999999 }}{% endfor %}"
+    with pytest.raises(ModelError, match="more than 67108864 characters"):
         ChatTemplate(text).render([], None, prompt=True)
 
 
@@ -172,3 +172,10 @@ def test_the_variables_that_a_template_reads() -> None:
 def test_a_variable_that_would_be_dropped_is_refused(name: str) -> None:
     with pytest.raises(ModelError, match=f"{name}: the renderer itself gives"):
         ChatTemplate("x", {"bos_token": "<s>"}, {name: "mine", "other": 1})
+
+
+@pytest.mark.parametrize("doubled", ["ns.x ~ ns.x", "ns.x + ns.x", "[ns.x, ns.x] | join"])
+def test_a_text_that_doubles_ends_before_the_memory_does(doubled: str) -> None:
+    text = f"{{% set ns = namespace(x='ab') %}}{{% for i in range(60) %}}{{% set ns.x = {doubled} %}}{{% endfor %}}"
+    with pytest.raises(ModelError, match="a text of more than"):
+        ChatTemplate(text).render([], None, prompt=False)

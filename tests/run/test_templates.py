@@ -141,6 +141,8 @@ def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:
     large.write_bytes(b" " * (MAX_TEMPLATE + 1))
     with pytest.raises(ModelError, match="larger than"):
         check_template(large, stops=STOPS)
+    with pytest.raises(ModelError, match="larger than"):
+        check_template("/dev/zero", stops=STOPS)
     broken = tmp_path / "broken.jinja"
     broken.write_text("{% if %}")
     with pytest.raises(ModelError, match="does not compile"):
@@ -150,3 +152,14 @@ def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_bytes(tokenizer_json(marked=False))
     with pytest.raises(ModelError, match="no chat template"):
         check_template(tmp_path)
+
+
+def test_an_empty_text_ends_no_turn(folder: Path) -> None:
+    with pytest.raises(UsageError, match="an empty text ends no turn"):
+        check_template(folder, stops=("",))
+
+
+def test_a_variable_that_the_renderer_gives_itself_is_refused(folder: Path) -> None:
+    """The conversation is not replaced by it, and it is not dropped in silence."""
+    with pytest.raises(ModelError, match="messages: the renderer itself gives"):
+        check_template(folder, variables={"messages": 5})

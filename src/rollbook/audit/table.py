@@ -22,6 +22,7 @@ from rollbook.audit.execution import ExecutedAfterFault
 from rollbook.audit.groups import GroupSizes, ZeroVariance
 from rollbook.audit.ledger import TokensLost
 from rollbook.audit.logprobs import Aligned, LogprobKinds, LogprobsAbsent, Rescored
+from rollbook.audit.markers import MarkersInContent
 from rollbook.audit.measure import Evidence, Findings, Probe
 from rollbook.audit.parsing import ParseRate
 from rollbook.audit.prompts import PromptTokens
@@ -328,6 +329,18 @@ CHECKS: tuple[Row, ...] = (
         None,
         "turns whose text, encoded again, would have control tokens that were not sampled",
         "severe: where text is encoded again these turns end, or open, where the policy did not; keep the stored ids",
+        reads_tokens=True,
+        needs_renderer=True,
+    ),
+    Row(
+        "markers_in_content",
+        lambda findings, evidence: MarkersInContent(findings, evidence.reencoder),
+        Unit.SHARE,
+        "turns",
+        None,
+        "replies with markers that the parser took for text",
+        "the form in which calls are read is not the one that the model writes: check the template, name the call "
+        "format",
         reads_tokens=True,
         needs_renderer=True,
     ),

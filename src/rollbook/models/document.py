@@ -6,12 +6,27 @@ stand in the vocabulary too, so that the library leaves them the ids that they h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-__all__ = ["added_token", "byte_level", "bytes_of", "replace_blanks", "sequence", "spelled", "split", "write"]
+from rollbook.errors import ModelError
+
+__all__ = [
+    "added_token",
+    "byte_level",
+    "bytes_of",
+    "merges_of",
+    "replace_blanks",
+    "sequence",
+    "spelled",
+    "split",
+    "write",
+]
+
+MAX_MERGED = 1 << 27
+"""Characters of all merges; the largest vocabularies have some 2^23."""
 
 _Part = dict[str, Any]
 _SHOWN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
@@ -49,6 +64,19 @@ def replace_blanks(sign: str, *, prefix: bool) -> _Part:
     """The normalizer that writes `sign` for each blank and, with `prefix`, one before the text."""
     replace: _Part = {"type": "Replace", "pattern": {"String": " "}, "content": sign}
     return {"type": "Sequence", "normalizers": [*([{"type": "Prepend", "prepend": sign}] if prefix else []), replace]}
+
+
+def merges_of(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """`pairs` as a list. Raises `ModelError` where a vocabulary of long tokens, each the start of the next, would give
+    more than `MAX_MERGED` characters."""
+    found: list[tuple[str, str]] = []
+    size = 0
+    for pair in pairs:
+        size += len(pair[0]) + len(pair[1])
+        if size > MAX_MERGED:
+            raise ModelError("the tokenizer's vocabulary has too many ways to merge its tokens; it is no model's")
+        found.append(pair)
+    return found
 
 
 def added_token(number: int, content: str, *, special: bool) -> _Part:

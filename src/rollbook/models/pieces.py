@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from rollbook.errors import ModelError
-from rollbook.models.document import added_token, replace_blanks, write
+from rollbook.models.document import added_token, merges_of, replace_blanks, write
 
 __all__ = ["SPECIAL", "PieceType", "Pieces", "pieces_json"]
 
@@ -98,12 +98,12 @@ def _added(pieces: Pieces) -> list[dict[str, Any]]:
 def _bpe(pieces: Pieces) -> Mapping[str, Any]:
     rows = list(zip(pieces.texts, pieces.scores, pieces.types, strict=True))
     usable = {text: score for text, score, kind in rows if kind in (PieceType.NORMAL, PieceType.USER_DEFINED)}
-    merges = [
+    merges = merges_of(
         (text[:at], text[at:])
         for text in sorted(usable, key=lambda text: (-usable[text], -len(text)))
         for at in range(1, len(text))
         if text[:at] in usable and text[at:] in usable
-    ]
+    )
     unknown = next((text for text, _, kind in rows if kind == PieceType.UNKNOWN), None)
     vocab = {text: number for number, text in enumerate(pieces.texts)}
     return {"type": "BPE", "vocab": vocab, "merges": merges, "unk_token": unknown, "fuse_unk": True}

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rollbook.errors import ModelError
-from rollbook.models.document import added_token, byte_level, sequence, spelled, split, write
+from rollbook.models.document import added_token, byte_level, merges_of, sequence, spelled, split, write
 
 __all__ = ["FAMILIES", "TiktokenFamily", "is_rank_file", "read_ranks", "tiktoken_json"]
 
@@ -122,12 +122,12 @@ def tiktoken_json(
         raise ModelError(f"id {min(taken)} stands for a token of the vocabulary and for a control token")
     if twice := vocab.keys() & control.keys():
         raise ModelError(f"{min(twice)!r} is a token of the vocabulary and a control token")
-    merges = [
+    merges = merges_of(
         (words[token[:at]], words[token[at:]])
         for token in ranks
         for at in range(1, len(token))
         if token[:at] in ranks and token[at:] in ranks
-    ]
+    )
     return write(
         {"type": "BPE", "vocab": {**vocab, **control}, "merges": merges, "ignore_merges": True},
         [added_token(number, text, special=True) for text, number in control.items()],

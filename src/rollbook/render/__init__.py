@@ -4,10 +4,11 @@ from rollbook.render.chat import ChatRenderer, RendererConfig
 from rollbook.render.protocol import Parsed, RenderedMessage, Renderer, RendererInfo, Rendering
 from rollbook.render.stream import TextStream
 from rollbook.render.text_side import TextSide
-from rollbook.render.toolprompt import HERMES_EXAMPLES, Example, ToolPrompt
+from rollbook.render.toolprompt import HERMES_EXAMPLES, NATIVE_TOOLS, Example, ToolPrompt
 
 __all__ = [
     "HERMES_EXAMPLES",
+    "NATIVE_TOOLS",
     "ChatRenderer",
     "Example",
     "Parsed",

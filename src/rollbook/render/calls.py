@@ -172,20 +172,23 @@ class CallReader:
         tool = next((tool for tool in tools if tool.name == attempt.name), None)
         if tool is None:
             raise Refused(ParseStatus.UNKNOWN_TOOL, _unknown(attempt.name, tools))
-        arguments = attempt.arguments
-        if attempt.convert is not None:
-            arguments = attempt.convert(arguments, self._validator(tool))
-        problem = self._problem(tool, arguments)
+        validator = self._validator(tool)
+        try:
+            arguments = attempt.arguments
+            if attempt.convert is not None:
+                arguments = attempt.convert(arguments, validator)
+            problem = self._problem(validator, arguments)
+        except Unresolvable as error:
+            raise ConfigError(f"tool {tool.name}: its schema refers to {error.ref!r}, which is not in it") from error
+        except RecursionError as error:
+            raise ConfigError(f"tool {tool.name}: its schema refers to itself without end") from error
         if problem is not None:
             raise Refused(ParseStatus.BAD_ARGUMENTS, problem)
         return arguments
 
-    def _problem(self, tool: ToolSpec, arguments: Any) -> str | None:
-        validator = self._validator(tool)
-        try:
-            found = cast("ValidationError | None", best_match(validator.iter_errors(arguments)))  # pyright: ignore
-        except Unresolvable as error:
-            raise ConfigError(f"tool {tool.name}: its schema refers to {error.ref!r}, which is not in it") from error
+    @staticmethod
+    def _problem(validator: Schema, arguments: Any) -> str | None:
+        found = cast("ValidationError | None", best_match(validator.iter_errors(arguments)))  # pyright: ignore
         if found is None:
             return None
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in found.absolute_path)

@@ -54,6 +54,9 @@ class RendererConfig:
     """Further template variables, e.g. ``enable_thinking``: plain JSON data."""
     tool_prompt: ToolPrompt | None = None
     """How tools are told where the template has no place for them; a template that renders tools does not use it."""
+    native_tool_prompt: ToolPrompt | None = None
+    """The same where the template has no place for tools but writes calls in a known form; goes before `tool_prompt`
+    there."""
     now: datetime | None = None
     """The date that a template may ask for; None: such a template is an error."""
     call_format: CallFormat | None = None
@@ -98,7 +101,8 @@ class ChatRenderer(TextSide):
         seen, report = judge(compiled, sorted(stops.values()), config.name, encoder)
         if seen is None or report.forbidding is not None:
             raise TemplateRefused(report.forbidding or report.findings[0])
-        prompt = None if seen.facts.renders_tools else config.tool_prompt
+        detected = call_format_of(seen)
+        prompt = None if seen.facts.renders_tools else _tool_prompt(config, seen.facts, detected)
         info = RendererInfo(
             name=config.name,
             tokenizer_hash=hashlib.sha256(tokenizer_json).hexdigest(),
@@ -110,8 +114,8 @@ class ChatRenderer(TextSide):
             settings=settings_of(config.now, variables, config.call_format),
         )
         increments = replace(seen.increments, escapes=encoder.escapes)
-        detected = None if prompt is not None else call_format_of(seen)
-        call_format = config.call_format or (CallFormat.HERMES if prompt is not None else detected)
+        read = detected if prompt is None or prompt.native else CallFormat.HERMES
+        call_format = config.call_format or read
         return cls(encoder, increments, seen.facts, report, prompt, info, call_format)
 
     @property
@@ -227,7 +231,18 @@ class ChatRenderer(TextSide):
                 for message, piece, new in zip(messages, pieces[:-1], added, strict=True)
             ),
             prompt_ids=pieces[-1].token_ids,
-            inside_reasoning=opens_reasoning(text.prompt),
+            inside_reasoning=opens_reasoning(text.before_reply),
             tools_rendered=True,
             notes=notes,
         )
+
+
+def _tool_prompt(config: RendererConfig, facts: Facts, detected: CallFormat | None) -> ToolPrompt | None:
+    """How tools are told to a template that has no place for them; results go as the user's where it takes no other
+    role."""
+    if detected is not None and facts.takes_results and config.native_tool_prompt is not None:
+        return config.native_tool_prompt
+    prompt = config.tool_prompt
+    if prompt is None or prompt.native or facts.takes_results or prompt.result_role is Role.USER:
+        return prompt
+    return msgspec.structs.replace(prompt, name=f"{prompt.name}-as-user", result_role=Role.USER)

@@ -50,17 +50,19 @@ class Chat:
 
     def _entry(self, message: Message, index: int) -> TemplateMessage:
         role, text, tag = message.role, message_text(message), message_tag(index)
+        spelled = None if self.tool_prompt is None or self.tool_prompt.native else self.tool_prompt
         calls = [whole_call(call) for call in message.tool_calls]
-        if role is Role.TOOL and self.tool_prompt is not None:
-            role, text = self.tool_prompt.result_role, self.tool_prompt.result_text(text)
-        if calls and self.tool_prompt is not None:
-            text = "\n".join([*([text] if text else []), *map(self.tool_prompt.call_text, calls)])
+        if role is Role.TOOL and spelled is not None:
+            role, text = spelled.result_role, spelled.result_text(text)
+        if calls and spelled is not None:
+            text = "\n".join([*([text] if text else []), *map(spelled.call_text, calls)])
             calls = []
         if calls and not self.renders_calls:
             raise ModelError("the chat template has no place for tool calls in given messages; pass a tool prompt")
         entry: TemplateMessage = {"role": _ROLES[role], "content": Tracked(text, tag * len(text))}
         if message.reasoning is not None:
-            entry["reasoning_content"] = Tracked(message.reasoning, tag * len(message.reasoning))
+            reasoning = _text(message.reasoning, message.role)
+            entry["reasoning_content"] = Tracked(reasoning, tag * len(reasoning))
         if calls:
             entry["content"] = None if self.silent_calls and not text else entry["content"]
             as_text, tag = self.arguments_as_text, call_tag(index)
@@ -74,13 +76,17 @@ class Chat:
 
 def message_text(message: Message) -> str:
     """The message's content. A `Message` made in Python may hold anything; nothing of it is dropped."""
-    content = cast("str | list[Any] | None", message.content)
+    return _text(message.content, message.role)
+
+
+def _text(content: object, role: Role) -> str:
     if isinstance(content, str):
         return content
-    kinds = sorted(set(map(_kind, content))) if isinstance(content, list) else []
-    what = f"blocks ({', '.join(kinds)})" if kinds else type(content).__name__
+    what = type(content).__name__
+    if isinstance(content, list) and content:
+        what = f"blocks ({', '.join(sorted(set(map(_kind, cast('list[Any]', content)))))})"
     raise ModelError(
-        f"a {message.role} message holds {what} instead of text; images and other blocks are not supported yet, and "
+        f"a {role} message holds {what} instead of text; images and other blocks are not supported yet, and "
         "nothing is dropped: give the message as one string"
     )
 

@@ -26,7 +26,7 @@ from rollbook.render.escapes import Escapes
 from rollbook.render.template import ChatTemplate
 from rollbook.render.tracked import SCAFFOLD, Tracked, call_tag, message_tag, scaffold, tags_of
 
-__all__ = ["BaseCalls", "Increments", "Shape", "Text", "common_prefix", "last_of"]
+__all__ = ["BaseCalls", "Increments", "Shape", "Text", "common_prefix", "last_of", "own_ending"]
 
 _CONTENT = re.compile("[^s]+")
 _SCAFFOLD = re.compile("s+")
@@ -81,6 +81,12 @@ class Text:
     def prompt(self) -> str:
         """The generation prompt."""
         return self.text[self.ends[-1] :]
+
+    @property
+    def before_reply(self) -> str:
+        """What tells whether the reply begins inside reasoning: the generation prompt or, where there is none, the
+        template's own words behind the last message's text."""
+        return self.prompt if self.prompt.strip() else own_ending(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +257,11 @@ def _join(text: tuple[int, int] | None, calls: tuple[int, int] | None) -> tuple[
     if text is None or calls is None:
         return text or calls or (-1, 0)
     return min(text[0], calls[0]), max(text[1], calls[1])
+
+
+def own_ending(text: Tracked) -> str:
+    """The template's own words at the end of `text`."""
+    return text.plain[len(tags_of(text).rstrip(SCAFFOLD)) :]
 
 
 def last_of(tags: str, index: int) -> int:

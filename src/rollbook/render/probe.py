@@ -38,6 +38,7 @@ from rollbook.render.specimens import (
     TRIALS,
     Cause,
     Trial,
+    say,
     tagged,
 )
 from rollbook.render.template import ChatTemplate, plain_render
@@ -50,6 +51,8 @@ STAND_IN_DATE = datetime(2024, 7, 26, tzinfo=UTC)
 MAX_KEPT = 64
 """Templates whose results are kept."""
 
+_MARKUP = "Is 1 < 2 & 'a' > \"b\"? {0} %s \\"
+"""What escapes of HTML and formats would change."""
 _REASONING = re.compile(
     "|".join([*(f"{re.escape(opens)}.*?{re.escape(closes)}" for opens, closes in REASONING), r"\s+"]), re.DOTALL
 )
@@ -81,6 +84,8 @@ class Facts:
     """True where tools change the start of a conversation."""
     renders_calls: bool
     """True where it writes the tool calls of an assistant message."""
+    takes_results: bool
+    """True where it writes messages of the role tool."""
     tools_each_time: bool
     """True where later messages too render right only with the tools given."""
     keeps_prompt: bool
@@ -150,6 +155,7 @@ class _Trials:
         if asks_date:
             self.template = replace(self.template, now=STAND_IN_DATE)
         bare = self._render(PLAIN, None)
+        self._render([say("user", _MARKUP), *PLAIN[1:]], None)
         increments = Increments(self.template, self.stops)
         try:
             close = increments.close()
@@ -176,6 +182,7 @@ class _Trials:
             close=close,
             renders_tools=renders_tools,
             renders_calls=renders_calls,
+            takes_results=self._takes(CALLS if renders_calls else SPOKEN_TRIALS[0].entries[:3], None, shape),
             tools_each_time=each_time,
             keeps_prompt=all(walk.keeps_prompt for walk in walks),
             shape=shape,

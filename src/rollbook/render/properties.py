@@ -8,13 +8,14 @@ from rollbook.errors import ModelError
 from rollbook.render.conversation import TemplateMessage
 from rollbook.render.findings import Property, TemplateFinding, Verdict
 from rollbook.render.formats import CallFormat, opens_reasoning, reads_back
-from rollbook.render.increments import common_prefix, last_of
+from rollbook.render.increments import common_prefix, last_of, own_ending
 from rollbook.render.probe import Probe
 from rollbook.render.specimens import CALLS, NATIVE_IDS, PARALLEL, PLAIN, TOOL, TRIALS, WORDS, Cause, say, tagged
 from rollbook.render.tracked import Tracked, message_tag, tags_of
 
 __all__ = ["call_format_of", "findings_of"]
 
+_LONG = "word " * 4000 + "end"
 _EXCUSED = {Cause.SYSTEM: "without the system message", Cause.ROUNDS: "as in the first round"}
 """Bridges that stay sound although the template writes more, or less, later on."""
 
@@ -62,7 +63,7 @@ def _turns(seen: Probe) -> Iterator[TemplateFinding]:
     separator = behind.plain[: len(behind) - len(behind.plain.lstrip())]
     what = "scaffold of the next message, never trained" if separator else "nothing"
     yield _found(Property.SEPARATOR, repr(separator), f"Between the end of a turn and the next message stands {what}.")
-    prompt = facts.shape.prompts[0] if facts.shape.prompts else ""
+    prompt = _prompts(seen)[0]
     opens = opens_reasoning(prompt)
     meaning = "The model's reply begins " + ("inside reasoning." if opens else "outside of reasoning.")
     verdict = Verdict.SOUND
@@ -70,6 +71,12 @@ def _turns(seen: Probe) -> Iterator[TemplateFinding]:
         meaning += " History shows some turns without it, or with more than it."
         verdict = Verdict.DIFFERS
     yield _found(Property.PROMPT, "opens reasoning" if opens else "plain", meaning, verdict=verdict, example=prompt)
+
+
+def _prompts(seen: Probe) -> tuple[str, ...]:
+    """What stands before a reply; a template may write it behind each message that the assistant answers, asked for a
+    generation prompt or not."""
+    return seen.facts.shape.prompts or (own_ending(seen.facts.sample),)
 
 
 def _history(seen: Probe) -> Iterator[TemplateFinding]:
@@ -110,7 +117,7 @@ def _reasoning(seen: Probe) -> TemplateFinding:
     trial = next(trial for trial in TRIALS if trial.special is Cause.REASONING)
     text = _try(seen, trial.entries)
     shown = text is not None and "I think." in text
-    if any(map(opens_reasoning, seen.facts.shape.prompts)) and not shown:
+    if any(map(opens_reasoning, _prompts(seen))) and not shown:
         meaning = (
             "The reply begins inside reasoning, and the template's history shows none of it. Under keep it stays in "
             "context, and a policy trained so sees another history than where it is deployed with this template."
@@ -223,6 +230,14 @@ def _shapes(seen: Probe) -> TemplateFinding:
 
 
 def _content(seen: Probe) -> TemplateFinding:
+    results = [*CALLS[:2], {**CALLS[2], "content": _LONG}]
+    for entries in ([say("user", _LONG)], results):
+        text = _try(seen, entries)
+        if text is not None and 0 < tags_of(text).count(message_tag(len(entries) - 1)) < len(_LONG):
+            meaning = (
+                "The template leaves out a part of a long message; the record keeps the message, the tokens the rest."
+            )
+            return _found(Property.CONTENT, "cut", meaning, verdict=Verdict.DIFFERS)
     text = _try(seen, [say("user", "  Two\n  blanks.  \n")])
     if text is None or message_tag(0) * len("  Two\n  blanks.  \n") in tags_of(text):
         return _found(Property.CONTENT, "as given", "Messages are written as they were given.")

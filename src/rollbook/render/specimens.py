@@ -13,6 +13,7 @@ from rollbook.trace.tools import ToolSpec
 
 __all__ = [
     "CALLS",
+    "CALL_ID",
     "NATIVE_IDS",
     "PARALLEL",
     "PLAIN",
@@ -33,7 +34,8 @@ TOOL = ToolSpec(
     description="Looks a word up.",
     parameters={"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]},
 )
-_IDS = ("lookup001", "lookup002")
+CALL_ID = "lookup001"
+_IDS = (CALL_ID, "lookup002")
 """Nine letters and digits, the only form that every template takes."""
 PLAIN_SHAPE = Shape()
 NATIVE_IDS = ("functions.lookup:0", "functions.lookup:1")

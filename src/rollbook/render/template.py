@@ -25,12 +25,10 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 from rollbook.errors import ModelError, boundary
-from rollbook.render.tracked import CONTENT, Tracked, concat, scaffold, tags_of
+from rollbook.render.tracked import CONTENT, MAX_TEXT, Tracked, concat, scaffold, tags_of
 
 __all__ = ["ChatTemplate", "plain_render"]
 
-MAX_TEXT = 1 << 28
-"""The most characters that one rendering may give."""
 MAX_STEPS = 1_000_000
 """The most steps of `range` in one rendering."""
 MAX_REPEAT = 1_000_000
@@ -107,6 +105,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         self.filters["tojson"] = _to_json
         self.globals["raise_exception"] = _raise
         self.globals.pop("lipsum")
+        self.filters.pop("random")  # prompts must not change with chance
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         numbers = [side for side in (left, right) if isinstance(side, int | float)]
@@ -294,9 +293,9 @@ def plain_render(template: ChatTemplate, messages: list[Any], tools: list[Any] |
     """What plain Jinja gives, without tracking: the yardstick of `ChatTemplate.render`. Slow, it compiles each
     time."""
     with boundary("the chat template, run by plain Jinja", ModelError):
-        variables = {**template.variables, **template.special_tokens}
+        variables = {**template.variables, **template.special_tokens, "strftime_now": _date(template.now)}
         given = {"messages": messages, "tools": tools, "documents": None, "add_generation_prompt": prompt}
-        return _plain(template.text).render(strftime_now=_date(template.now), **variables, **given)
+        return _plain(template.text).render({**variables, **given})
 
 
 @functools.lru_cache(maxsize=16)

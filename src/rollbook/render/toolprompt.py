@@ -19,7 +19,7 @@ from rollbook.errors import ConfigError
 from rollbook.trace.message import Message, Role, ToolCall
 from rollbook.trace.tools import ToolSpec
 
-__all__ = ["HERMES_EXAMPLES", "Example", "ToolPrompt"]
+__all__ = ["HERMES_EXAMPLES", "NATIVE_TOOLS", "Example", "ToolPrompt"]
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +44,8 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolPrompt(msgspec.Struct, frozen=True, kw_only=True):
-    """How tools, calls and results are spelled for a template that knows none. All of it is content."""
+    """How tools are told, and calls and results spelled, for a template that has no place for them. All of it is
+    content."""
 
     name: str
     text: str
@@ -53,6 +54,9 @@ class ToolPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """
     examples: tuple[Example, ...] = ()
     """Played as turns behind the system message."""
+    native: bool = False
+    """True: the prompt only tells of the tools; calls and results are the template's to write, in its own form, and
+    replies are read in that form (DeepSeek)."""
     result_role: Role = Role.TOOL
     """The role under which results go to the template: tool or user."""
     result_open: str = ""
@@ -63,6 +67,8 @@ class ToolPrompt(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if "{tools}" not in self.text and "{signatures}" not in self.text:
             raise ConfigError(f"tool prompt {self.name!r}: its text has neither {{tools}} nor {{signatures}}")
+        if self.native and (self.result_open or self.result_close or self.result_role is not Role.TOOL):
+            raise ConfigError(f"tool prompt {self.name!r}: a native one leaves results to the template")
         if self.result_role not in (Role.TOOL, Role.USER):
             raise ConfigError(f"tool prompt {self.name!r}: results go as role tool or user, not {self.result_role}")
 
@@ -152,3 +158,15 @@ Tools:
 )
 """Hermes JSON calls for small ChatML models whose template has no tools (SmolLM2-135M-Instruct). With these four
 turns it makes a well-formed calculator call in about 17 of 24 tries at temperature 1, and in none without them."""
+
+NATIVE_TOOLS = ToolPrompt(
+    name="native-tools",
+    text="""You answer with the help of tools. To use one, make a tool call; its result comes back to you.
+
+Tools:
+{tools}""",
+    examples=(_calculator("17*23", "391"),),
+    native=True,
+)
+"""For templates that write tool calls in a form of their own but have no place for the tools (DeepSeek V3, V3.1, R1).
+One example, for some of these templates write only the first round of calls as they should."""

@@ -12,12 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, SupportsIndex
 
-__all__ = ["CONTENT", "SCAFFOLD", "Tracked", "call_tag", "concat", "message_tag", "scaffold", "tags_of"]
+__all__ = ["CONTENT", "MAX_TEXT", "SCAFFOLD", "Tracked", "call_tag", "concat", "message_tag", "scaffold", "tags_of"]
 
 SCAFFOLD = "s"
 """Tag of a character that the template wrote."""
 CONTENT = "c"
 """Tag of a character from anywhere else."""
+
+
+MAX_TEXT = 1 << 26
+"""The most characters of one text: a template that doubles a text in a loop ends before the memory does."""
 
 
 def message_tag(index: int) -> str:
@@ -48,6 +52,8 @@ def concat(pieces: Iterable[Any]) -> Tracked:
 
 
 def _made(text: str, tags: str) -> Tracked:
+    if len(tags) > MAX_TEXT:
+        raise ValueError(f"a text of more than {MAX_TEXT} characters")
     made = str.__new__(Tracked, text)
     made._tags = tags  # pyright: ignore[reportPrivateUsage] (as in `tags_of`)
     return made

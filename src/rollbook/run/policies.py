@@ -19,7 +19,7 @@ from rollbook.errors import ConfigError, UsageError
 from rollbook.models import ModelFiles, ProgressCallback, default_cache
 from rollbook.models.harmony_ranks import is_harmony
 from rollbook.policy import Policy, PolicyName, ScriptedName, load_script, parse_policy_name
-from rollbook.render import HERMES_EXAMPLES, ChatRenderer, RendererConfig, TextStream
+from rollbook.render import HERMES_EXAMPLES, NATIVE_TOOLS, ChatRenderer, RendererConfig, TextStream
 from rollbook.rollout import LoadedPolicy
 from rollbook.run.config import RunConfig
 from rollbook.run.model_files import files_at, files_of, spells_policy
@@ -123,7 +123,8 @@ def renderer_for(
         stop_ids=files.stop_ids,
         special_tokens=files.special_tokens,
         variables=variables or {},
-        tool_prompt=HERMES_EXAMPLES,  # used only where the template has no place for tools
+        tool_prompt=HERMES_EXAMPLES,  # used only where the template has no place for tools, likewise the next
+        native_tool_prompt=NATIVE_TOOLS,
         now=now,
     )
     return ChatRenderer.build(files.tokenizer_json, text, config)

@@ -65,6 +65,8 @@ def check_template(
         raise UsageError(
             f"{source.name}: nothing says which token ends an assistant's turn; name it (stops, or --stop TOKEN)"
         )
+    if "" in source.stops:
+        raise UsageError(f"{source.name}: an empty text ends no turn; name a token (stops, or --stop TOKEN)")
     given = dict(variables or {})
     named = {} if source.encoder else {name: _spelling(name, given[name]) for name in _SPECIAL if name in given}
     kept = {name: value for name, value in given.items() if name not in named}
@@ -102,9 +104,11 @@ def template_of(files: ModelFiles, template: str | None) -> str:
 def read_template(path: Path) -> str:
     """The text of a template file."""
     try:
-        if path.stat().st_size > MAX_TEMPLATE:
+        with path.open("rb") as file:
+            data = file.read(MAX_TEMPLATE + 1)  # a device or a pipe does not tell its size
+        if len(data) > MAX_TEMPLATE:
             raise ModelError(f"{path} is no chat template: it is larger than {MAX_TEMPLATE} bytes")
-        return path.read_text(encoding="utf-8")
+        return data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f"cannot read {path}: {error}") from error
 
@@ -143,6 +147,6 @@ def _of_model(files: ModelFiles, template: Path | None, stops: tuple[str, ...]) 
     encoder = shared_encoder(files.tokenizer_json)
     spelled = {token: name for name, token in encoder.added.items()}
     known = sorted(spelled[token] for token in files.stop_ids if token in spelled)
-    if strange := [stop for stop in stops if stop not in encoder.added]:
+    if strange := [stop for stop in stops if stop and stop not in encoder.added]:
         raise UsageError(f"{files.name} has no added token {', '.join(map(repr, strange))} that could end a turn")
     return _Source(files.name, text, tuple(dict.fromkeys((*known, *stops))), files.special_tokens, encoder)
