@@ -3,6 +3,7 @@
 RollbookError
 ├── UsageError            the caller asked for something that cannot be done; the message says what to do instead
 │   ├── ModelError        a model folder, GGUF file, tokenizer or template is missing, altered or unusable
+│   │   └── VariablesUnread (in ``rollbook.run.templates``) the chat template never reads what is set for it
 │   ├── ConfigError       a configuration is wrong, or differs from the one that a run was started with
 │   └── StoreError        a run folder or segment cannot be opened, read or written
 │       ├── DamagedFrame  (in ``rollbook.store.frame``) stored bytes are not what was written

@@ -149,7 +149,7 @@ MUTANTS = [
         "audit/test_origin.py::test_why_tokens_are_foreign",
     ),
     mutant("the audit sets no day", "cli/audit", "date=used.date,", "date=None,", AGAIN),
-    mutant("the audit sets no variables", "cli/audit", "variables=used.variables,", "variables=None,", AGAIN),
+    mutant("the audit sets no variables", "cli/audit", "variables=used.variables)", "variables=None)", AGAIN),
     mutant(
         "the audit uses the model's template",
         "cli/audit",

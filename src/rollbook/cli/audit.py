@@ -6,6 +6,7 @@ import json
 import tomllib
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +21,7 @@ from rollbook.cli.unfinished import tell_unfinished
 from rollbook.errors import ConfigError, UsageError
 from rollbook.render import RendererInfo
 from rollbook.run import load_renderer, open_run
+from rollbook.run.templates import VariablesUnread
 from rollbook.store import RunReader
 from rollbook.trace import PolicyRecord, TraceHead
 
@@ -106,14 +108,18 @@ def _find_renderer(source: RunReader, template: Path | None, cache: Path | None)
     try:
         used = _used(record, first.head)
         with FetchBar(console(stderr=True)) as fetching:
-            renderer = load_renderer(
+            load = partial(
+                load_renderer,
                 record.name,
                 template=template or used.template,
                 date=used.date,
-                variables=used.variables,
                 cache=cache,
                 progress=fetching,
             )
+            try:
+                renderer = load(variables=used.variables)
+            except VariablesUnread as other:  # another template than the run's: it can judge tokens alone
+                renderer = load(variables={k: v for k, v in used.variables.items() if k not in other.names})
     except UsageError as error:
         return None, f"the tokenizer of '{record.name}' cannot be loaded ({error})"
     if renderer.info.tokenizer_hash != record.tokenizer_hash:

@@ -20,13 +20,21 @@ from rollbook.render.settings import plain_variables
 from rollbook.render.template import ChatTemplate
 from rollbook.run.model_files import files_at, files_of, spells_policy
 
-__all__ = ["as_moment", "check_template", "compile_template", "read_template", "template_of"]
+__all__ = ["VariablesUnread", "as_moment", "check_template", "compile_template", "read_template", "template_of"]
 
 MAX_TEMPLATE = 1 << 22
 """Bytes that a template file may have."""
 
 _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 """What a model's own files would say, and the user says of a template alone."""
+
+
+class VariablesUnread(ModelError):
+    """The template never reads variables that are set, so nothing would come of them: a typo, or another template."""
+
+    def __init__(self, words: str, names: frozenset[str]) -> None:
+        super().__init__(words)
+        self.names = names
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +85,15 @@ def check_template(
 def compile_template(
     text: str, special_tokens: Mapping[str, str], variables: Mapping[str, Any], now: datetime | None
 ) -> ChatTemplate:
-    """The compiled template. Raises `ModelError` where it does not compile, or never reads one of `variables`."""
+    """The compiled template. Raises `ModelError` where it does not compile, and `VariablesUnread`."""
     compiled = ChatTemplate(text, special_tokens, plain_variables(variables), now)
     unread = sorted(variables.keys() - compiled.reads)
     if unread:
         reads = ", ".join(sorted(compiled.reads - special_tokens.keys())) or "none"
-        raise ModelError(f"the chat template never reads {', '.join(unread)}; the variables that it reads: {reads}")
+        raise VariablesUnread(
+            f"the chat template never reads {', '.join(unread)}; the variables that it reads: {reads}",
+            frozenset(unread),
+        )
     return compiled
 
 
