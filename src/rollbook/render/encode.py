@@ -191,7 +191,7 @@ class Encoder:
     def _encode_bare(self, text: str, *, behind: bool) -> _Encoded:
         encoding = (self._behind if behind else self._bare).encode(text, add_special_tokens=False)
         ids = encoding.ids
-        if self._unknown in ids:
+        if self._unknown is not None and self._unknown in ids:
             raise ModelError(f"the tokenizer cannot spell plain text such as {text[:60]!r}")
         if not self.control.isdisjoint(ids):
             made = next(token for token in ids if token in self.control)
