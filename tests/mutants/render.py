@@ -117,7 +117,7 @@ MUTANTS = [
     mutant(
         "an unknown token is given in silence",
         "encode",
-        "if self._unknown in ids:",
+        "if self._unknown is not None and self._unknown in ids:",
         "if False:",
         "kinds.py::test_scaffold_that_cannot_be_spelled_is_refused",
     ),
