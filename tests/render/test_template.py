@@ -132,7 +132,7 @@ def test_what_goes_wrong_in_a_template(text: str, message: str) -> None:
 def test_the_size_of_a_rendering_is_bounded() -> None:
     """Just above the bound, so that a lost bound costs no more than memory for this one text."""
     text = "{% for i in range(9) %}{{ 'abcdefgh' * 999999 }}{% endfor %}"
-    with pytest.raises(ModelError, match="more than 67108864 characters"):
+    with pytest.raises(ModelError, match="it writes more than 67108864 characters"):
         ChatTemplate(text).render([], None, prompt=True)
 
 
