@@ -176,6 +176,21 @@ def test_a_suffix_has_the_ids_that_it_has_inside_the_whole(given: dict[str, Any]
     assert ids_of(opened) == encoder.encode_parsed(text).tolist()
 
 
+def test_a_blank_of_the_tokenizer_is_no_text_and_a_sampled_one_is() -> None:
+    """Behind a control token such a tokenizer writes a blank of its own; behind words the policy sampled it."""
+    told = Message(role=Role.ASSISTANT, content="Hi")
+    mistral = stock("mistral-v3").renderer
+    data = sentencepiece_json(mistral_file("tokenizer.model.v1"), "v1")
+    text = "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}</s>\n{% endfor %}"
+    text += "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+    words = ChatRenderer.build(data, text, RendererConfig(name="v1", stop_ids=frozenset({2})))
+    for renderer, content in ((mistral, "Hi"), (words, " Hi")):
+        ids = renderer.encode(told.content)
+        parsed = renderer.parse(ids, (), inside_reasoning=False, cut=False, call_prefix="c")
+        assert renderer.decode(ids) == " Hi"
+        assert parsed.message.content == content
+
+
 @report("A12")
 def test_the_next_prompt_is_the_ids_that_are_there_and_the_new_ones(given: dict[str, Any]) -> None:
     renderer = toy(given["toy_vocab"])

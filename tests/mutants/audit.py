@@ -217,9 +217,9 @@ MUTANTS = [
     ),
     mutant(
         "another tokenizer judges",
-        "drift",
-        "if foreign is not None:",
-        "if False:",
+        "origin",
+        "if foreign is None:",
+        "if True:",
         "drift.py::test_turns_of_another_or_an_unknown_tokenizer_are_not_judged",
     ),
     mutant(

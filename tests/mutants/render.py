@@ -26,6 +26,13 @@ MOVES = "probe.py::test_a_system_message_that_moves"
 DEPENDS = "probe.py::test_what_depends_on_the_rest_is_refused"
 
 MUTANTS = [
+    Mutant(
+        "a blank that the policy sampled is taken off",
+        "render/chat.py",
+        "encoder.blank_behind and ending.endswith(tuple(self.control_tokens))",
+        "encoder.blank_behind",
+        "tests/cases/test_a_render.py::test_a_blank_of_the_tokenizer_is_no_text_and_a_sampled_one_is",
+    ),
     mutant(
         "a role marker that ended a turn comes twice",
         "chat",

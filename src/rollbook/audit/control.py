@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from rollbook.audit.measure import Findings, Measure, Reencoder
-from rollbook.audit.origin import NO_RENDERER, NO_TRACE, NO_TURN, foreign_tokenizer, policies_of
+from rollbook.audit.origin import NO_RENDERER, NO_TRACE, NO_TURN, foreign_tokenizer, own_turns
 from rollbook.trace.message import Message, Origin
 from rollbook.trace.node import ORIGIN, POLICY, TOKENS, Node, TokenIds
 from rollbook.trace.runs import RunKind, expand_runs
@@ -113,15 +113,10 @@ class ControlFromText:
     def see(self, trace: Trace) -> None:
         if self.reencoder is None:
             return
-        for node in trace.graph:
-            if len(node.sampled_ids):
-                self._turn(self.reencoder, trace, node)
+        for node in own_turns(trace, self.reencoder.info, self.skipped):
+            self._turn(self.reencoder, trace, node)
 
     def _turn(self, reencoder: Reencoder, trace: Trace, node: Node) -> None:
-        foreign = foreign_tokenizer(policies_of(trace, [node.index]), reencoder.info)
-        if foreign is not None:
-            self.skipped[foreign] += 1
-            return
         self.turns += 1
         kept = node.sampled_ids
         extra = self._count(reencoder.reencode(kept)) - self._count(kept)

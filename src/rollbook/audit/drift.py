@@ -11,7 +11,7 @@ from collections import Counter
 import numpy as np
 
 from rollbook.audit.measure import Findings, Measure, Reencoder
-from rollbook.audit.origin import NO_RENDERER, NO_TURN, foreign_tokenizer, policies_of
+from rollbook.audit.origin import NO_RENDERER, NO_TURN, own_turns
 from rollbook.trace.node import ForkReason, Node, TokenIds
 from rollbook.trace.trace import Trace
 
@@ -27,22 +27,17 @@ class Drift:
         self.skipped = Counter[str]()
 
     def see(self, trace: Trace) -> None:
-        for node in trace.graph:
-            if node.fork is not None and node.fork.reason is ForkReason.DRIFT:
-                self.forks += 1
-            if len(node.sampled_ids):
-                self._turn(trace, node)
-
-    def _turn(self, trace: Trace, node: Node) -> None:
+        forks = (node.fork for node in trace.graph)
+        self.forks += sum(fork is not None and fork.reason is ForkReason.DRIFT for fork in forks)
         if self.reencoder is None:
             return
-        foreign = foreign_tokenizer(policies_of(trace, [node.index]), self.reencoder.info)
-        if foreign is not None:
-            self.skipped[foreign] += 1
-            return
+        for node in own_turns(trace, self.reencoder.info, self.skipped):
+            self._turn(self.reencoder, trace, node)
+
+    def _turn(self, reencoder: Reencoder, trace: Trace, node: Node) -> None:
         self.turns += 1
         kept = node.sampled_ids
-        found = self.reencoder.reencode(kept)
+        found = reencoder.reencode(kept)
         place = first_difference(kept, found)
         if place is None:
             return

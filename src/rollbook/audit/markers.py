@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from rollbook.audit.measure import Findings, Measure, Reencoder
-from rollbook.audit.origin import NO_RENDERER, NO_TURN, foreign_tokenizer, policies_of
+from rollbook.audit.origin import NO_RENDERER, NO_TURN, own_turns
 from rollbook.trace.node import Node
 from rollbook.trace.trace import Trace
 
@@ -35,15 +35,10 @@ class MarkersInContent:
     def see(self, trace: Trace) -> None:
         if self.reencoder is None:
             return
-        for node in trace.graph:
-            if len(node.sampled_ids):
-                self._turn(self.reencoder, trace, node)
+        for node in own_turns(trace, self.reencoder.info, self.skipped):
+            self._turn(self.reencoder, trace, node)
 
     def _turn(self, reencoder: Reencoder, trace: Trace, node: Node) -> None:
-        foreign = foreign_tokenizer(policies_of(trace, [node.index]), reencoder.info)
-        if foreign is not None:
-            self.skipped[foreign] += 1
-            return
         self.turns += 1
         if not np.isin(node.sampled_ids, self.markers).any():
             return

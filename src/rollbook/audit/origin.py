@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 
 from rollbook.render.protocol import RendererInfo
-from rollbook.trace.node import ForkReason
+from rollbook.trace.node import ForkReason, Node
 from rollbook.trace.record import PolicyRecord
 from rollbook.trace.trace import Trace
 
@@ -18,6 +19,7 @@ __all__ = [
     "REFUSED",
     "foreign_template",
     "foreign_tokenizer",
+    "own_turns",
     "policies_of",
     "tools_changed",
 ]
@@ -39,6 +41,18 @@ def policies_of(trace: Trace, nodes: Iterable[int]) -> list[PolicyRecord]:
 def foreign_tokenizer(policies: Collection[PolicyRecord], info: RendererInfo) -> str | None:
     """Why tokens of these policies cannot be judged, as a name for the details; None where they can."""
     return _foreign("tokenizer", {policy.tokenizer_hash for policy in policies}, info.tokenizer_hash)
+
+
+def own_turns(trace: Trace, info: RendererInfo, skipped: Counter[str]) -> Iterator[Node]:
+    """The turns that were sampled with the renderer's tokenizer; the others are counted in `skipped`, by reason."""
+    for node in trace.graph:
+        if not len(node.sampled_ids):
+            continue
+        foreign = foreign_tokenizer(policies_of(trace, [node.index]), info)
+        if foreign is None:
+            yield node
+        else:
+            skipped[foreign] += 1
 
 
 def foreign_template(policies: Collection[PolicyRecord], info: RendererInfo) -> str | None:

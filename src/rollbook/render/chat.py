@@ -23,7 +23,7 @@ from rollbook.render.conversation import Chat, TemplateMessage
 from rollbook.render.encode import Encoder, Piece, shared_encoder
 from rollbook.render.findings import TemplateRefused, TemplateReport
 from rollbook.render.formats import CallFormat, ReplyReader, opens_reasoning
-from rollbook.render.increments import Increments, Text, Tools
+from rollbook.render.increments import Increments, Text, Tools, own_ending
 from rollbook.render.judge import judge
 from rollbook.render.probe import Facts
 from rollbook.render.properties import call_format_of
@@ -86,6 +86,8 @@ class ChatRenderer(TextSide):
         self._chat = Chat(tool_prompt, facts.renders_calls, shape.arguments_as_text, shape.silent_calls)
         self._reader = ReplyReader(call_format or CallFormat.HERMES, encoder.vocabulary, encoder.added)
         self._call_format = call_format
+        ending = (shape.prompts or (own_ending(facts.sample),))[0]
+        self._blank_first = encoder.blank_behind and ending.endswith(tuple(self.control_tokens))
 
     @classmethod
     def build(cls, tokenizer_json: bytes, template: str, config: RendererConfig) -> ChatRenderer:
@@ -134,7 +136,8 @@ class ChatRenderer(TextSide):
 
     @property
     def call_format(self) -> CallFormat | None:
-        """The form in which calls are read; None: not known, and tools are refused."""
+        """The form in which calls are read; None: not known, and tools are refused (a reply without tools is read for
+        Hermes markers, so that a call to no tool is seen)."""
         return self._call_format
 
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
@@ -207,8 +210,9 @@ class ChatRenderer(TextSide):
         message = self._reader.parse(
             ids[:-1] if closed else ids, tools, inside_reasoning=inside_reasoning, cut=cut, call_prefix=call_prefix
         )
-        if self._encoder.blank_behind and message.reasoning is None and message.content.startswith(" "):
-            # the blank that such a tokenizer puts before any text behind a control token is no text of the reply
+        if self._blank_first and message.reasoning is None and message.content.startswith(" "):
+            # such a tokenizer puts a blank before any text behind a control token: it is no text of the reply, unless
+            # the generation prompt ends in words
             raw = None if message.raw is None else message.raw[1:]
             message = msgspec.structs.replace(message, content=message.content[1:], raw=raw)
         return Parsed(message=message, closed=closed)
