@@ -9,11 +9,12 @@ from rollbook.policy.names import (
     TextName,
     parse_policy_name,
 )
-from rollbook.policy.protocol import Completion, Policy, PolicyInfo, TokenIds, check_completion
+from rollbook.policy.protocol import Completion, EngineBusy, Policy, PolicyInfo, TokenIds, check_completion
 from rollbook.policy.scripted import ScriptedFailure, ScriptedPolicy, ScriptedReply, load_script
 
 __all__ = [
     "Completion",
+    "EngineBusy",
     "EngineKind",
     "LocalName",
     "Policy",

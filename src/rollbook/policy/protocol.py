@@ -20,7 +20,22 @@ from rollbook.trace.checks import LOGPROB_SLACK
 from rollbook.trace.ending import Reason, RolloutFailure
 from rollbook.trace.node import TokenIds
 
-__all__ = ["Completion", "Policy", "PolicyInfo", "TokenIds", "check_completion"]
+__all__ = ["Completion", "EngineBusy", "Policy", "PolicyInfo", "TokenIds", "check_completion"]
+
+
+class EngineBusy(RolloutFailure):
+    """The engine refuses for load or while it is paused (HTTP 429, 503): the same request may be made again later.
+
+    Waiting for it is nobody's failure; who asks decides for how long.
+    """
+
+    def __init__(self, reason: Reason, detail: object, retry_after: float | None = None) -> None:
+        """`retry_after`: seconds that the engine asks to wait; None: it does not say."""
+        super().__init__(reason, detail)
+        self.retry_after = retry_after
+
+    def __reduce__(self) -> tuple[type[EngineBusy], tuple[Reason, str, float | None]]:  # type: ignore[override]
+        return type(self), (self.reason, self.detail, self.retry_after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +71,8 @@ class Completion:
     """Policy versions as a run-length list of (version, tokens); empty where the engine does not say."""
     prompt_tokens: int | None = None
     """As the engine counted; None where it does not say."""
+    prompt_ids: TokenIds | None = None
+    """int32: the prompt that the engine says it ran on; None where it does not say. Held against what was sent."""
     cached_tokens: int | None = None
     """Prompt tokens out of the engine's cache; None where it does not say."""
     tries: int = 1
@@ -137,6 +154,10 @@ def check_completion(completion: Completion, prompt: TokenIds, sampling: Samplin
         (
             completion.prompt_tokens in (None, len(prompt)),
             f"the engine counted {completion.prompt_tokens} prompt tokens, {len(prompt)} were sent",
+        ),
+        (
+            completion.prompt_ids is None or np.array_equal(completion.prompt_ids, prompt),
+            "the engine ran on another prompt than was sent: its echo of the ids differs",
         ),
         (not completion.versions or versions == len(ids), f"versions cover {versions} of {len(ids)} tokens"),
         (all(version >= 0 and count > 0 for version, count in completion.versions), "a version or its count is none"),

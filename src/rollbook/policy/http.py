@@ -1,0 +1,211 @@
+"""One HTTP client for one engine: a bounded pool of connections, and failures as typed causes.
+
+Rules: one call here is one request; whoever asks decides whether to ask again. An answer that says "not now" (429, 503)
+is `EngineBusy`, with the engine's own Retry-After; no answer in time is `engine_timeout`; no connection, a connection
+that breaks, a body that ends early and every other 5xx are `engine_unreachable`; other refusals are a wrong request, so
+a `ConfigError`. Nothing of what is sent in headers appears in an error.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from math import isnan
+from time import time
+from typing import Any, TypeVar
+
+import aiohttp
+import msgspec
+
+from rollbook.errors import ConfigError, UsageError
+from rollbook.policy.protocol import EngineBusy
+from rollbook.trace.ending import Reason, RolloutFailure
+
+__all__ = ["MAX_REPLY", "EngineAddress", "HttpClient", "HttpReply", "error_of", "failure_of"]
+
+_Type = TypeVar("_Type")
+
+CONNECT_SECONDS = 10.0
+"""How long a connection may take; a queue at the engine comes after it."""
+MAX_REPLY = 256 << 20
+"""Bytes of one reply that are read; more is no reply."""
+MAX_RETRY_AFTER = 3600.0
+"""The longest wait that an engine can ask for, in seconds."""
+_OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineAddress:
+    """Where an engine is and how it is reached."""
+
+    url: str
+    """Without a trailing slash."""
+    api_key: str | None = field(default=None, repr=False)
+    """Sent as a bearer token; never recorded, never shown."""
+    connections: int = 1024
+    """Open at once; further requests wait for one."""
+    timeout: float = 600.0
+    """Seconds from request to the end of its reply, the engine's queue included."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpReply:
+    """What came back, whatever its status."""
+
+    status: int
+    body: bytes
+    retry_after: float | None
+    """Seconds; None where the engine does not say."""
+
+    def decode(self, kind: type[_Type]) -> _Type:
+        """Read the JSON body. Raises `RolloutFailure` (`engine_contract`)."""
+        try:
+            return msgspec.json.decode(self.body, type=kind)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise RolloutFailure(Reason.ENGINE_CONTRACT, f"unreadable reply: {error}") from error
+
+
+class _ErrorBody(msgspec.Struct):
+    message: str = ""
+    type: str = ""
+    param: str | None = None
+
+
+class _ErrorReply(msgspec.Struct):
+    error: _ErrorBody | str
+
+
+class HttpClient:
+    """Requests to one engine from one event loop."""
+
+    def __init__(self, address: EngineAddress) -> None:
+        self.address = address
+        self._session: aiohttp.ClientSession | None = None
+
+    async def open(self) -> None:
+        """Make the pool; nothing is sent. Calling it twice does nothing."""
+        if self._session is None:
+            headers = {"Content-Type": "application/json"}
+            if self.address.api_key is not None:
+                headers["Authorization"] = f"Bearer {self.address.api_key}"
+            self._session = aiohttp.ClientSession(
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=self.address.timeout, sock_connect=CONNECT_SECONDS),
+                connector=aiohttp.TCPConnector(limit=self.address.connections),
+            )
+
+    async def close(self) -> None:
+        """Close every connection, which cancels what runs on them. Calling it twice does nothing."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        seconds: float | None = None,
+    ) -> HttpReply:
+        """One request, one reply of any status; `body` goes as JSON. `seconds`: instead of the address's timeout.
+
+        Raises `RolloutFailure` where no reply came.
+        """
+        if self._session is None:
+            raise RolloutFailure(Reason.ENGINE_UNREACHABLE, "the client of the engine is closed")
+        within = self.address.timeout if seconds is None else seconds
+        limit = aiohttp.ClientTimeout(total=within, sock_connect=CONNECT_SECONDS)
+        data = None if body is None else msgspec.json.encode(body)
+        try:
+            async with self._session.request(
+                method, self.address.url + path, data=data, headers=headers, timeout=limit
+            ) as reply:
+                return HttpReply(reply.status, await _read(reply), _retry_after(reply.headers.get("Retry-After")))
+        except TimeoutError as error:
+            raise RolloutFailure(Reason.ENGINE_TIMEOUT, f"no reply within {within:g} s") from error
+        except aiohttp.InvalidURL as error:
+            raise UsageError(f"{self.address.url} is not a URL") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise _unreachable(error, self.address) from error
+
+    async def post(
+        self, path: str, body: Any, *, headers: Mapping[str, str] | None = None, seconds: float | None = None
+    ) -> HttpReply:
+        """A POST whose reply is 200; every other status is raised as its cause."""
+        reply = await self.send("POST", path, body, headers=headers, seconds=seconds)
+        if reply.status != HTTPStatus.OK:
+            raise failure_of(reply)
+        return reply
+
+    async def get(self, path: str, *, seconds: float | None = None) -> HttpReply:
+        """As `post`, a GET."""
+        reply = await self.send("GET", path, seconds=seconds)
+        if reply.status != HTTPStatus.OK:
+            raise failure_of(reply)
+        return reply
+
+
+def failure_of(reply: HttpReply) -> Exception:
+    """The failure that an HTTP status stands for."""
+    message, _ = error_of(reply)
+    detail = f"HTTP {reply.status}: {message}"
+    if reply.status == HTTPStatus.TOO_MANY_REQUESTS:
+        return EngineBusy(Reason.RATE_LIMITED, detail, reply.retry_after)
+    if reply.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        return EngineBusy(Reason.ENGINE_UNREACHABLE, detail, reply.retry_after)
+    if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return RolloutFailure(Reason.ENGINE_UNREACHABLE, detail)
+    if reply.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return UsageError(f"the engine refuses access ({detail})")
+    return ConfigError(f"the engine refused the request ({detail})")
+
+
+def error_of(reply: HttpReply) -> tuple[str, str]:
+    """(message, type) of an error reply, bounded; the body's first characters where it has no known form."""
+    try:
+        error = msgspec.json.decode(reply.body, type=_ErrorReply).error
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return reply.body[:200].decode("utf-8", "replace"), ""
+    return (error[:500], "") if isinstance(error, str) else (error.message[:500], error.type[:100])
+
+
+async def _read(reply: aiohttp.ClientResponse) -> bytes:
+    if reply.content_length is not None and reply.content_length <= MAX_REPLY:
+        return await reply.read()
+    parts: list[bytes] = []
+    size = 0
+    async for part in reply.content.iter_any():
+        size += len(part)
+        if size > MAX_REPLY:
+            raise RolloutFailure(Reason.ENGINE_CONTRACT, f"a reply of more than {MAX_REPLY >> 20} MiB")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _unreachable(error: Exception, address: EngineAddress) -> Exception:
+    number = error.errno if isinstance(error, OSError) else None
+    if number in _OUT_OF_DESCRIPTORS:
+        return ConfigError(
+            f"no file descriptor is left for a connection to {address.url}: raise the limit (ulimit -n) or run fewer "
+            f"rollouts at once; up to {address.connections} connections are allowed"
+        )
+    return RolloutFailure(Reason.ENGINE_UNREACHABLE, str(error) or type(error).__name__)
+
+
+def _retry_after(value: str | None) -> float | None:
+    """Seconds, from a number or an HTTP date (RFC 9110, section 10.2.3)."""
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(value).timestamp() - time()
+        except ValueError:
+            return None
+    return None if isnan(seconds) else min(max(seconds, 0.0), MAX_RETRY_AFTER)
