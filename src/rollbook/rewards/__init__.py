@@ -11,7 +11,6 @@ __all__ = [
     "Estimator",
     "GroupAdvantages",
     "Outcome",
-    "GroupAdvantages",
     "advantages",
     "annotate",
     "close_group",

@@ -134,18 +134,15 @@ async def _patiently(state: RolloutState, prompt: TokenIds, allowance: Allowance
                     with state.watch.span(Part.CPU):
                         return await _once(state, prompt, allowance, earlier, refused + 1)
         except EngineBusy as busy:
-            wait = max(busy.retry_after or 0.0, jittered(refused, random.random()))  # noqa: S311
+            engine.pause(max(busy.retry_after or 0.0, jittered(refused, random.random())))  # noqa: S311
             refused += 1
-            engine.pause(wait)
         except RolloutFailure as failure:
             if failure.reason not in IN_TRANSIT or state.stopped is not None or state.retries.left < 1:
                 raise
             state.retries.left -= 1
-            wait = jittered(failed, random.random())  # noqa: S311
+            with state.watch.span(Part.LIMITER):
+                await asyncio.sleep(jittered(failed, random.random()))  # noqa: S311
             failed += 1
-        # Each waits a little longer than it must, or all would come back at the same moment.
-        with state.watch.span(Part.LIMITER):
-            await asyncio.sleep(wait * (1.0 + random.random() / 2))  # noqa: S311
 
 
 async def _once(state: RolloutState, prompt: TokenIds, allowance: Allowance, earlier: int, tries: int) -> Segment:

@@ -2,8 +2,8 @@
 
 from rollbook.rollout.pool.book import Closed, GroupBook, Moves
 from rollbook.rollout.pool.crew import Crew, Salvage, WorkersDie
-from rollbook.rollout.pool.desk import Desk, Result, Worker, WorkerLost
-from rollbook.rollout.pool.orders import GroupRules, Order, rollout_id
+from rollbook.rollout.pool.desk import Desk, Keeping, Result, Worker, WorkerLost
+from rollbook.rollout.pool.orders import EnvFactory, GroupPlan, GroupRules, Order, rollout_id
 from rollbook.rollout.pool.process import ProcessWorker
 from rollbook.rollout.pool.scheduler import Carrier, Listener, NextGroup, Scheduler
 from rollbook.rollout.pool.serving import OpenDesk, serve
@@ -13,8 +13,11 @@ __all__ = [
     "Closed",
     "Crew",
     "Desk",
+    "EnvFactory",
     "GroupBook",
+    "GroupPlan",
     "GroupRules",
+    "Keeping",
     "Listener",
     "Moves",
     "NextGroup",

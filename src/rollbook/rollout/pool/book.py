@@ -16,8 +16,7 @@ import msgspec
 
 from rollbook.rewards import Estimator, GroupAdvantages, Outcome, close_group, mean_baseline
 from rollbook.rollout.backoff import jittered
-from rollbook.rollout.group import GroupPlan
-from rollbook.rollout.pool.orders import GroupRules, Order
+from rollbook.rollout.pool.orders import GroupPlan, GroupRules, Order
 from rollbook.trace import Disposition, EndingRules, Fate, Reason
 from rollbook.trace.episode import GroupKey
 

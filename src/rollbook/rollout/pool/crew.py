@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from rollbook.errors import RollbookError
+from rollbook.errors import UsageError, first_cause
 from rollbook.rollout.pool.desk import Result, Worker, WorkerLost
 from rollbook.rollout.pool.orders import Order
 
@@ -22,7 +22,7 @@ DEATHS = 3
 """Deaths in a row, for each worker, that stop a run."""
 
 
-class WorkersDie(RollbookError):
+class WorkersDie(UsageError):
     """Workers die faster than they give results."""
 
 
@@ -45,7 +45,7 @@ class Crew:
                     tasks.create_task(self._add())
         except BaseException as error:
             await self.close()
-            raise _first(error) from error
+            raise (first_cause(error) if isinstance(error, BaseExceptionGroup) else error) from error
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -113,7 +113,3 @@ class Crew:
             raise WorkersDie(f"workers died {self._deaths} times in a row, the last one so: {lost}")
         await self._add()
         return found
-
-
-def _first(error: BaseException) -> BaseException:
-    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error

@@ -11,15 +11,14 @@ import msgspec
 
 from rollbook.errors import RollbookError
 from rollbook.rewards import Outcome, decide, outcome_of
-from rollbook.rollout.group import EnvFactory
 from rollbook.rollout.limits import RequestRetries
 from rollbook.rollout.loaded import LoadedPolicy, derive_seed
-from rollbook.rollout.pool.orders import Order
+from rollbook.rollout.pool.orders import EnvFactory, Order
 from rollbook.rollout.resources import Resources
 from rollbook.rollout.rollout import RolloutSettings, head_for, run_rollout
 from rollbook.trace import Annotation, Reason, Sink, Trace
 
-__all__ = ["Desk", "Result", "Worker", "WorkerLost"]
+__all__ = ["Desk", "Keeping", "Result", "Worker", "WorkerLost"]
 
 
 class WorkerLost(RollbookError):
@@ -62,12 +61,12 @@ class Worker(Protocol):
         ...
 
 
-class _Keeping(Sink):
-    """Passes on to another sink, and keeps the sealed trace at hand."""
+class Keeping(Sink):
+    """Passes on to another sink, and keeps the sealed traces at hand."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        self.sealed: Trace | None = None
+        self.sealed: list[Trace] = []
 
     def begin(self, trace: Trace) -> None:
         self._sink.begin(trace)
@@ -77,7 +76,7 @@ class _Keeping(Sink):
 
     def seal(self, trace: Trace) -> None:
         self._sink.seal(trace)
-        self.sealed = trace
+        self.sealed.append(trace)
 
     def annotate(self, annotations: Iterable[Annotation]) -> None:
         self._sink.annotate(annotations)
@@ -125,7 +124,7 @@ class Desk:
             await asyncio.wait(tasks)
 
     async def _attempt(self, order: Order) -> Result:
-        keeping, retries = _Keeping(self.sink), RequestRetries(order.retries_left)
+        keeping, retries = Keeping(self.sink), RequestRetries(order.retries_left)
         try:
             env = self.make_env()
             head = head_for(
@@ -152,7 +151,7 @@ class Desk:
         except asyncio.CancelledError as error:
             if error.args != (Reason.CANCELLED,):
                 raise
-        return self._result(order, keeping.sealed, retries)
+        return self._result(order, next(iter(keeping.sealed), None), retries)
 
     def _result(self, order: Order, trace: Trace | None, retries: RequestRetries) -> Result:
         if trace is None:

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import msgspec
 
+from rollbook.envs import Environment
 from rollbook.errors import ConfigError
 from rollbook.trace import Reason, Task
 
-__all__ = ["GroupRules", "Order", "rollout_id"]
+__all__ = ["EnvFactory", "GroupPlan", "GroupRules", "Order", "rollout_id"]
+
+EnvFactory = Callable[[], Environment]
+"""Makes the environment of one rollout; an `Environment` class is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlan:
+    """One scheduled group."""
+
+    id: str
+    task: Task
+    size: int
+    """How many rollouts are compared."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Protocol
 
-from rollbook.errors import RollbookError
+from rollbook.errors import RollbookError, first_cause
 from rollbook.rewards import Outcome
 from rollbook.rollout.pool.book import Closed, GroupBook, Moves
 from rollbook.rollout.pool.desk import Result
@@ -95,7 +95,7 @@ class Scheduler:
                         break
                     tasks.create_task(self._drive(ready.book, ready.order))
         except BaseExceptionGroup as group:
-            raise _first_cause(group) from group
+            raise first_cause(group) from group
         finally:
             await self._end()
 
@@ -229,8 +229,3 @@ class Scheduler:
             await asyncio.wait(self._late, timeout=LATE_SECONDS)
         for work in tuple(self._late):
             work.cancel()
-
-
-def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    cause = group.exceptions[0]
-    return _first_cause(cast("BaseExceptionGroup[BaseException]", cause)) if isinstance(cause, BaseExceptionGroup) else cause

@@ -15,7 +15,20 @@ from rollbook.errors import ConfigError, RecordError, RollbookError, StoreError,
 from rollbook.rollout.pool.desk import Result
 from rollbook.rollout.pool.orders import Order
 
-__all__ = ["Beat", "Broken", "Cancel", "Done", "FromWorker", "Ready", "Run", "Setup", "Stop", "ToWorker", "read", "write"]
+__all__ = [
+    "Beat",
+    "Broken",
+    "Cancel",
+    "Done",
+    "FromWorker",
+    "Ready",
+    "Run",
+    "Setup",
+    "Stop",
+    "ToWorker",
+    "read",
+    "write",
+]
 
 MAX_FRAME = 1 << 30
 _LENGTH = struct.Struct(">I")
