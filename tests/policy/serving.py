@@ -9,8 +9,12 @@ from aiohttp import web
 @contextlib.asynccontextmanager
 async def serving(handle):
     """Serve every request with `handle`. Gives the URL."""
+
+    async def answer(request):
+        return await handle(request)
+
     app = web.Application()
-    app.router.add_route("*", "/{tail:.*}", handle)
+    app.router.add_route("*", "/{tail:.*}", answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
