@@ -1,9 +1,10 @@
 """Rollouts: the agent loop, all limits, one rollout, groups."""
 
 from rollbook.rollout.group import EnvFactory, GroupPlan, group, rollout, run_member
-from rollbook.rollout.limiter import Limiter
+from rollbook.rollout.limiter import Limiter, LimiterStats, Rate
 from rollbook.rollout.limits import Budget, Limits
 from rollbook.rollout.loaded import LoadedPolicy, derive_seed
+from rollbook.rollout.resources import ResourceLimit, Resources
 from rollbook.rollout.rollout import RolloutSettings, head_for, run_rollout
 from rollbook.rollout.session import Agent, Session, chat
 from rollbook.rollout.state import Stopped
@@ -15,9 +16,13 @@ __all__ = [
     "EnvFactory",
     "GroupPlan",
     "Limiter",
+    "LimiterStats",
     "Limits",
     "LoadedPolicy",
     "Part",
+    "Rate",
+    "ResourceLimit",
+    "Resources",
     "RolloutSettings",
     "Session",
     "Stopped",

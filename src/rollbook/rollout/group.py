@@ -14,8 +14,8 @@ from typing import Any, cast
 
 from rollbook.envs import Environment
 from rollbook.rewards import annotate, decide
-from rollbook.rollout.limiter import Limiter
 from rollbook.rollout.loaded import LoadedPolicy, derive_seed
+from rollbook.rollout.resources import ResourceLimit, Resources
 from rollbook.rollout.rollout import DEFAULT_SETTINGS, RolloutSettings, head_for, run_rollout
 from rollbook.trace import Fate, MemorySink, Sink, Task, Trace
 from rollbook.trace.disposition import ending_of
@@ -52,7 +52,7 @@ async def run_member(
     settings: RolloutSettings,
     *,
     sink: Sink,
-    engine: Limiter,
+    resources: Resources,
     earlier: Sequence[Trace] = (),
 ) -> list[Trace]:
     """Run one member until an attempt counts or its retries are used up; returns all attempts, `earlier` ones
@@ -69,7 +69,7 @@ async def run_member(
             settings,
             seed=derive_seed(settings.sampling.seed or 0, plan.task.id, member, attempt),
             sink=sink,
-            engine=engine,
+            resources=resources,
         )
         disposition = decide(trace, settings.rules, earlier=[ending_of(each).reason for each in attempts])
         attempts.append(trace)
@@ -86,16 +86,19 @@ async def rollout(
     *,
     settings: RolloutSettings = DEFAULT_SETTINGS,
     sink: Sink | None = None,
+    resources: Resources | None = None,
 ) -> Trace:
     """One agent's attempt at one task; returns its sealed trace. No retries. Each request carries a seed made from
     `settings.sampling.seed`.
 
     `make_env`: an `Environment` class, or a function that makes one. `sink`: where the record goes as it grows; None:
-    it stays in memory.
+    it stays in memory. `resources`: what it shares with others; None: nothing.
     """
     env = make_env()
     head = head_for(env, task, policy, group=secrets.token_hex(4))
-    return await run_rollout(env, head, policy, settings, seed=settings.sampling.seed or 0, sink=sink)
+    return await run_rollout(
+        env, head, policy, settings, seed=settings.sampling.seed or 0, sink=sink, resources=resources
+    )
 
 
 async def group(
@@ -107,19 +110,21 @@ async def group(
     settings: RolloutSettings = DEFAULT_SETTINGS,
     sink: Sink | None = None,
     concurrency: int | None = None,
+    resources: Resources | None = None,
 ) -> list[Trace]:
     """`size` rollouts of one task, side by side; returns their traces, retried attempts included.
 
     Each request carries a seed of its own, made from `settings.sampling.seed`. `concurrency`: requests to the engine
-    at once; None: no limit. Pass the traces to `advantages`.
+    at once; None: no limit. `resources`: what the rollouts share with others; takes the place of `concurrency`. Pass
+    the traces to `advantages`.
     """
+    shared = resources or Resources({"engine": ResourceLimit(limit=concurrency)})
     sink = MemorySink() if sink is None else sink
     plan = GroupPlan(id=secrets.token_hex(4), task=task, size=size)
-    engine = Limiter("engine", concurrency)
     try:
         async with asyncio.TaskGroup() as tasks:
             members = [
-                tasks.create_task(run_member(make_env, plan, member, policy, settings, sink=sink, engine=engine))
+                tasks.create_task(run_member(make_env, plan, member, policy, settings, sink=sink, resources=shared))
                 for member in range(size)
             ]
     except ExceptionGroup as failed:

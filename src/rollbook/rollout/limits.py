@@ -98,10 +98,9 @@ class Budget:
         """Own time that is left; infinite without a deadline."""
         return float("inf") if self.limits.deadline is None else self.limits.deadline - self.seconds
 
-    def out_of_time(self, running: float = 0.0) -> Ending:
-        """The ending for a used-up deadline: the measured time, apart from the limit. `running`: seconds not
-        charged yet."""
-        return Ending(Reason.DEADLINE, f"{self.seconds + running:.3f} s of own time, limit {self.limits.deadline} s")
+    def out_of_time(self) -> Ending:
+        """The ending for a used-up deadline: the measured time, apart from the limit."""
+        return Ending(Reason.DEADLINE, f"{self.seconds:.3f} s of own time, limit {self.limits.deadline} s")
 
     def spend_calls(self, count: int) -> Ending | None:
         """Enter `count` tool calls before they execute; an ending, and nothing entered, where they exceed what is

@@ -80,7 +80,7 @@ async def take_turn(state: RolloutState, observation: Sequence[Message]) -> Mess
         rendering = step.rendering
         prompt = np.concatenate((state.trace.graph.path_ids(state.leaf), rendering.prompt_ids))
     with state.watch.span(Part.LIMITER):
-        async with state.engine.slot():
+        async with state.resources.engine.slot():
             with state.watch.span(Part.CPU):
                 reply = await _sample(state, prompt, allowance)
     with state.watch.span(Part.CPU):

@@ -20,7 +20,7 @@ import msgspec
 from rollbook.errors import ConfigError, RecordError, boundary
 from rollbook.rewards import advantages, annotate, decide
 from rollbook.rewards.dispositions import PRODUCER
-from rollbook.rollout import EnvFactory, GroupPlan, Limiter, LoadedPolicy, RolloutSettings, run_member
+from rollbook.rollout import EnvFactory, GroupPlan, LoadedPolicy, ResourceLimit, Resources, RolloutSettings, run_member
 from rollbook.rollout.group import first_cause
 from rollbook.run.config import RunConfig
 from rollbook.run.policies import policy_of
@@ -206,16 +206,16 @@ class _Work:
         total = sum(plan.size for plan in self._plans)
         self._progress.planned(total, total - len(left))
         queue = iter(left)
-        engine = Limiter("engine", concurrency)
+        resources = Resources({"engine": ResourceLimit(limit=concurrency)})
         try:
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(min(concurrency, len(left))):
-                    tasks.create_task(self._serve(queue, make_env, loaded, engine))
+                    tasks.create_task(self._serve(queue, make_env, loaded, resources))
         except ExceptionGroup as group:
             raise first_cause(group) from group
 
     async def _serve(
-        self, queue: Iterator[tuple[GroupPlan, int]], make_env: EnvFactory, loaded: LoadedPolicy, engine: Limiter
+        self, queue: Iterator[tuple[GroupPlan, int]], make_env: EnvFactory, loaded: LoadedPolicy, resources: Resources
     ) -> None:
         for plan, member in queue:
             attempts = await run_member(
@@ -225,7 +225,7 @@ class _Work:
                 loaded,
                 self._settings,
                 sink=self._sink,
-                engine=engine,
+                resources=resources,
                 earlier=self._attempts[plan.id][member],
             )
             self._attempts[plan.id][member] = attempts
