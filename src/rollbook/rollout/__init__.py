@@ -1,12 +1,16 @@
 """Rollouts: the agent loop, all limits, one rollout, groups."""
 
 from rollbook.rollout.group import EnvFactory, GroupPlan, group, rollout, run_member
+from rollbook.rollout.histogram import Histogram
+from rollbook.rollout.lag import LoopLag
 from rollbook.rollout.limiter import Limiter, LimiterStats, Rate
 from rollbook.rollout.limits import Budget, Limits
 from rollbook.rollout.loaded import LoadedPolicy, derive_seed
+from rollbook.rollout.phase import Phase
 from rollbook.rollout.resources import ResourceLimit, Resources
 from rollbook.rollout.rollout import RolloutSettings, head_for, run_rollout
 from rollbook.rollout.session import Agent, Session, chat
+from rollbook.rollout.snapshot import Snapshot, Standing, add_snapshots
 from rollbook.rollout.state import Stopped
 from rollbook.rollout.stopwatch import Part, Stopwatch
 
@@ -15,18 +19,24 @@ __all__ = [
     "Budget",
     "EnvFactory",
     "GroupPlan",
+    "Histogram",
     "Limiter",
     "LimiterStats",
     "Limits",
     "LoadedPolicy",
+    "LoopLag",
     "Part",
+    "Phase",
     "Rate",
     "ResourceLimit",
     "Resources",
     "RolloutSettings",
     "Session",
+    "Snapshot",
+    "Standing",
     "Stopped",
     "Stopwatch",
+    "add_snapshots",
     "chat",
     "derive_seed",
     "group",
