@@ -89,13 +89,14 @@ def test_a_roster_follows_a_rollout_through_its_phases() -> None:
 
     seen, last = asyncio.run(scenario())
     phases = [phase for each in seen for phase in each.phases]
-    assert list(dict.fromkeys(phases)) == [Phase.SETUP, Phase.SAMPLING, Phase.SCORING]
+    main = (Phase.SETUP, Phase.SAMPLING, Phase.SCORING)
+    assert tuple(dict.fromkeys(phase for phase in phases if phase in main)) == main
     assert all(each.in_flight <= 1 for each in seen)
-    assert seen[-1].oldest is not None
+    assert any(each.oldest is not None for each in seen)
     assert (last.in_flight, last.oldest, last.started, last.endings) == (0, None, 1, {Reason.FINAL_ANSWER: 1})
-    assert (last.turns, last.tokens) == (1, seen[-1].tokens)
+    assert (last.turns, last.tokens) == (1, last.calls.sampled_tokens.total)
     assert (last.mean_reward, last.calls.seconds.count) == (1.0, 1)
-    assert last.calls.sampled_tokens.total == last.tokens > 0
+    assert last.tokens > 0
     assert last.lag.count > 0
 
 

@@ -1,12 +1,13 @@
 """Rollouts: the agent loop, all limits, one rollout, groups."""
 
-from rollbook.rollout.group import EnvFactory, GroupPlan, group, rollout, run_member
+from rollbook.rollout.group import group, rollout
 from rollbook.rollout.histogram import Histogram
 from rollbook.rollout.lag import LoopLag
 from rollbook.rollout.limiter import Limiter, LimiterStats, Rate
 from rollbook.rollout.limits import Budget, Limits
 from rollbook.rollout.loaded import LoadedPolicy, derive_seed
 from rollbook.rollout.phase import Phase
+from rollbook.rollout.pool.orders import EnvFactory, GroupPlan, GroupRules
 from rollbook.rollout.resources import ResourceLimit, Resources
 from rollbook.rollout.rollout import RolloutSettings, head_for, run_rollout
 from rollbook.rollout.session import Agent, Session, chat
@@ -19,6 +20,7 @@ __all__ = [
     "Budget",
     "EnvFactory",
     "GroupPlan",
+    "GroupRules",
     "Histogram",
     "Limiter",
     "LimiterStats",
@@ -42,6 +44,5 @@ __all__ = [
     "group",
     "head_for",
     "rollout",
-    "run_member",
     "run_rollout",
 ]

@@ -22,7 +22,7 @@ from rollbook.envs import Environment, ForeignError, ToolSet, call_foreign
 from rollbook.envs.convert import plain_json
 from rollbook.errors import ConfigError, RecordError, RollbookError, StoreError, boundary
 from rollbook.rewards import score_trace
-from rollbook.rollout.limits import Budget, Limits
+from rollbook.rollout.limits import Budget, Limits, RequestRetries
 from rollbook.rollout.loaded import LoadedPolicy
 from rollbook.rollout.resources import Resources
 from rollbook.rollout.session import Agent, Session, as_messages, chat
@@ -84,9 +84,14 @@ async def run_rollout(
     seed: int,
     sink: Sink | None = None,
     resources: Resources | None = None,
+    retries: RequestRetries | None = None,
 ) -> Trace:
     """Run one attempt and return its sealed trace. Raises only `StoreError` (the record cannot be kept) and
-    cancellation."""
+    cancellation.
+
+    `retries`: requests that may be made again, shared with other attempts; None: as many as the limits say. A
+    cancellation that carries a `Reason` (``task.cancel(reason)``) ends the rollout with it.
+    """
     trace = Trace(msgspec.structs.replace(head, context_policy=settings.context))
     state = RolloutState(
         env=env,
@@ -98,18 +103,24 @@ async def run_rollout(
         sink=MemorySink() if sink is None else sink,
         resources=Resources() if resources is None else resources,
         watch=Stopwatch(),
+        retries=RequestRetries(settings.limits.request_retries) if retries is None else retries,
         context=settings.context,
     )
     state.sink.begin(trace)
     state.resources.roster.enter(trace, state.budget, state.watch)
     try:
         trace.end(state.close(await _attempt(state, settings.agent)))
-    except asyncio.CancelledError:
-        trace.end(state.close(Ending(settings.cancelled_as)))
+    except asyncio.CancelledError as error:
+        trace.end(state.close(Ending(_why(error, settings))))
         raise
     finally:
         await _to_its_end(_finish(state, settings.rules))
     return trace
+
+
+def _why(error: asyncio.CancelledError, settings: RolloutSettings) -> Reason:
+    said: tuple[object, ...] = error.args
+    return next((each for each in said if isinstance(each, Reason)), settings.cancelled_as)
 
 
 async def _attempt(state: RolloutState, agent: Agent) -> Ending:

@@ -16,7 +16,7 @@ from typing import NoReturn, TypeVar
 
 from rollbook.envs import Environment, ToolSet
 from rollbook.errors import RollbookError, StoreError, boundary
-from rollbook.rollout.limits import Budget
+from rollbook.rollout.limits import Budget, RequestRetries
 from rollbook.rollout.loaded import LoadedPolicy
 from rollbook.rollout.own_time import OwnTime
 from rollbook.rollout.resources import Resources
@@ -66,6 +66,8 @@ class RolloutState:
     resources: Resources
     """What it shares with the other rollouts."""
     watch: Stopwatch
+    retries: RequestRetries
+    """What is left of the member's budget of requests that are made again."""
     context: ContextPolicy = ContextPolicy.KEEP
     """How earlier turns stand in later prompts."""
     leaf: int = ROOT
