@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from rollbook.envs import close_processes
 from rollbook.errors import ConfigError
 from rollbook.rollout.lag import LoopLag
 from rollbook.rollout.limiter import Limiter, LimiterStats
@@ -61,8 +62,8 @@ def check_limits(limits: Mapping[str, ResourceLimit]) -> None:
 
 
 class Resources:
-    """The limiters of one worker, and who is in flight there. Belongs to one event loop, whose lateness is measured
-    inside of ``async with``."""
+    """The limiters of one worker, and who is in flight there. Belongs to one event loop. Inside of ``async with`` the
+    lateness of the loop is measured, and at its end the processes that computed beside it are ended."""
 
     def __init__(self, limits: Mapping[str, ResourceLimit] | None = None, *, rates: Path | None = None) -> None:
         """`limits` by the resource's name. `rates`: the folder of the rates that processes keep together; None: that
@@ -90,6 +91,7 @@ class Resources:
 
     async def __aexit__(self, *_: object) -> None:
         await self._lag.__aexit__()
+        await close_processes()
         while self._open_rates:
             self._open_rates.pop().close()
 
