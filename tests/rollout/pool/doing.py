@@ -23,14 +23,14 @@ class Does(Talk):
     """Does what the task's prompt says."""
 
     async def setup(self, task: Task) -> Sequence[Message]:
-        print(f"setting up {task.prompt}", flush=True)
+        sys.stderr.write(f"setting up {task.prompt}\n")
         match task.prompt:
             case "die":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "hang":
                 await asyncio.sleep(60)
             case "block":
-                time.sleep(60)
+                time.sleep(60)  # noqa: ASYNC251 (that is what it is to do)
             case _:
                 pass
         return await super().setup(task)
@@ -47,7 +47,7 @@ async def open_desk(spec: dict[str, Any]) -> AsyncGenerator[Desk]:
         case "usage":
             raise UsageError("no such model: try another")
         case "import":
-            print("about to import what is not there", flush=True)
+            sys.stderr.write("about to import what is not there\n")
             raise ImportError("no module named nothing")
         case "die":
             os.kill(os.getpid(), signal.SIGKILL)

@@ -69,7 +69,7 @@ class Heard:
         self.groups.append(closed)
 
 
-Says = Callable[[Order], Outcome | None | float]
+Says = Callable[[Order], Outcome | float | None]
 
 
 class Carries:

@@ -37,7 +37,7 @@ def with_worker(use: Callable[[ProcessWorker], Awaitable[None]], **spec: Any) ->
         finally:
             await worker.close()
         assert pid is not None
-        assert not Path(f"/proc/{pid}").exists()
+        assert not alive(pid)
 
     asyncio.run(main())
 
@@ -48,7 +48,7 @@ def test_orders_are_carried_out_and_results_come_as_they_end() -> None:
         assert [each.rollout for each in results] == [f"g-{n}" for n in range(5)]
         assert all(each.outcome is not None and each.outcome.reason is Reason.FINAL_ANSWER for each in results)
         assert worker.in_flight == 0
-        while worker.snapshot().finished < 5:
+        while worker.snapshot().finished < 5:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
     with_worker(use)
@@ -75,7 +75,7 @@ def test_a_worker_that_is_killed_loses_its_orders_and_says_how() -> None:
         await asyncio.sleep(0.2)
         worker.kill()
         for task in waiting:
-            with pytest.raises(WorkerLost, match="SIGKILL(.|\n)*setting up hang"):
+            with pytest.raises(WorkerLost, match=r"SIGKILL(.|\n)*setting up hang"):
                 await task
         with pytest.raises(WorkerLost):
             await worker.run(order())
@@ -87,7 +87,7 @@ def test_a_worker_that_is_killed_loses_its_orders_and_says_how() -> None:
 def test_cancelling_an_order_ends_its_rollout_as_cancelled() -> None:
     async def use(worker: ProcessWorker) -> None:
         running = asyncio.create_task(worker.run(order("hang")))
-        while worker.snapshot().in_flight < 1:
+        while worker.snapshot().in_flight < 1:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         worker.cancel("g-0")
         worker.cancel("another")
@@ -128,7 +128,7 @@ def test_a_worker_ends_by_itself_where_its_parent_is_gone() -> None:
         assert worker._writer is not None
         worker._writer.close()
         async with asyncio.timeout(10):
-            while alive(pid):
+            while alive(pid):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         await worker.close()
         return pid

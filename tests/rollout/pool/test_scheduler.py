@@ -138,7 +138,7 @@ def test_cancelling_it_cancels_what_runs() -> None:
             return next(left, None)
 
         task = asyncio.create_task(Scheduler(carrier, Heard(), concurrency=3).run(next_group))
-        while carrier.running < 3:
+        while carrier.running < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         task.cancel()
         await asyncio.wait((task,))

@@ -140,15 +140,15 @@ class ProcessWorker:
         with theirs:
             creating = asyncio.ensure_future(_create(command, theirs.fileno()))
             try:
-                self._process = await asyncio.shield(creating)
+                process = self._process = await asyncio.shield(creating)
             except asyncio.CancelledError:
                 self._process = await creating  # or nobody would know of it
                 ours.close()
                 raise
         reader, self._writer = await asyncio.open_connection(sock=ours)
         self._tasks = [
-            asyncio.create_task(self._listen(reader, self._process)),
-            asyncio.create_task(self._keep_log(self._process)),
+            asyncio.create_task(self._listen(reader, process)),
+            asyncio.create_task(self._keep_log(process)),
             asyncio.create_task(self._watch()),
         ]
         self._say(Setup(spec))
