@@ -1,7 +1,8 @@
 """``python -m rollbook.policy.testing --dialect vllm``: a fake engine in a process of its own.
 
-It prints one line, its URL, and serves until SIGTERM, SIGINT or the end of its input, where that is a pipe. The log is at ``GET /_fake/log``
-(``?from=N`` leaves the first N out), ``GET /_fake/state`` tells what runs, ``POST /_fake/reset`` begins anew.
+It prints one line, its URL, and serves until SIGTERM, SIGINT or the end of its input, where that is a pipe.
+``GET /_fake/log`` gives the log (``?from=N`` leaves the first N out), ``GET /_fake/state`` tells what runs, and
+``POST /_fake/reset`` begins anew.
 """
 
 from __future__ import annotations
