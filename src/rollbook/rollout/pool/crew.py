@@ -43,9 +43,12 @@ class Crew:
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(self._size):
                     tasks.create_task(self._add())
-        except BaseException as error:
+        except BaseExceptionGroup as group:
             await self.close()
-            raise (first_cause(error) if isinstance(error, BaseExceptionGroup) else error) from error
+            raise first_cause(group) from group
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:

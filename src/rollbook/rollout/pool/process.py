@@ -16,7 +16,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -72,11 +72,11 @@ class ProcessWorker:
         command: Sequence[str],
         spec: Mapping[str, Any],
         *,
-        on_beat: Callable[[str, msgspec.Raw], None] = lambda *_: None,
+        on_beat: Callable[[str, msgspec.Raw], None] | None = None,
     ) -> ProcessWorker:
         """Start a process and wait until it takes orders. `command` gets the socket's descriptor as its last
         argument. Raises `UsageError` with the end of its log where it dies before."""
-        worker = cls(name, on_beat)
+        worker = cls(name, on_beat or _ignored)
         try:
             await worker._open(command, dict(spec))
         except BaseException:
@@ -158,7 +158,7 @@ class ProcessWorker:
     async def _listen(self, reader: asyncio.StreamReader, process: asyncio.subprocess.Process) -> None:
         decoder = msgspec.msgpack.Decoder(FromWorker)
         broken: RollbookError | None = None
-        while (message := await read(reader, decoder)) is not None:
+        while (message := cast("FromWorker | None", await read(reader, decoder))) is not None:
             self._heard = asyncio.get_running_loop().time()
             match message:
                 case Ready():
@@ -214,6 +214,10 @@ class ProcessWorker:
 
     def _tail(self) -> str:
         return "".join(f"\n  {line}" for line in self._log)
+
+
+def _ignored(worker: str, snapshot: msgspec.Raw) -> None:
+    """For parents that do not look at what their workers say of themselves."""
 
 
 async def _line(stream: asyncio.StreamReader) -> bytes:
