@@ -31,6 +31,7 @@ from rollbook.policy import Completion, TokenIds
 from rollbook.rewards import Outcome
 from rollbook.rollout import Limits, LoadedPolicy
 from rollbook.rollout.pool import Closed
+from rollbook.rollout.snapshot import Snapshot
 from rollbook.run import RunConfig, run
 from rollbook.store import RecoveryReport, RunReader
 from rollbook.store.notes import read_annotations
@@ -104,6 +105,9 @@ class Told:
         tell(self.pipe, "finished", outcome.rollout, f"{outcome.reason.kind}/{outcome.reason}")
 
     def closed(self, closed: Closed) -> None:
+        pass
+
+    def snapshot(self, snapshot: Snapshot) -> None:
         pass
 
 

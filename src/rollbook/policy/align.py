@@ -53,15 +53,19 @@ def checked_logprob(value: float) -> float:
     return value
 
 
-def checked_logprobs(values: Sequence[float | None]) -> npt.NDArray[np.float32]:
-    """`values`, one a sampled token, as float32; as `checked_logprob`, and a missing one is refused as well."""
+def checked_logprobs(values: Sequence[float | None], floor: float = FLOOR) -> npt.NDArray[np.float32]:
+    """`values`, one a sampled token, as float32, if all of them can be logprobs; `floor`: the engine's own sentinel,
+    refused like all below. A missing one is refused as well.
+
+    Raises `RolloutFailure` (`engine_contract`) at the first that cannot.
+    """
     if None in values:
         raise RolloutFailure(Reason.ENGINE_CONTRACT, "the engine left a logprob out")
-    made = np.array(values, np.float64)
-    fine = (made >= FLOOR) & (made <= LOGPROB_SLACK)
+    wide = np.array(values, np.float64)
+    fine = (wide > floor) & (wide <= LOGPROB_SLACK)  # NaN makes both false
     if not fine.all():
-        raise RolloutFailure(Reason.ENGINE_CONTRACT, f"the engine gave {made[~fine][0]} as a logprob")
-    return made.astype(np.float32)
+        raise RolloutFailure(Reason.ENGINE_CONTRACT, f"the engine gave {wide[~fine][0]} as a logprob")
+    return wide.astype(np.float32)
 
 
 def _embed(tokens: Sequence[int], ids: Sequence[int]) -> list[int]:

@@ -5,7 +5,8 @@ are waited out (the engine's slots close for everybody, Retry-After is the least
 request that got through. A request that failed in transit is made again out of one budget, which all attempts of a
 scheduled rollout share, so it adds to the retries of whole attempts and multiplies with nothing; a broken contract is
 never asked again. What the engine aborted (a weight update) goes on behind its own tokens as a further segment of
-the same turn (behind an end-of-turn token nothing can follow); under stop strings or a grammar, which do not carry over a cut, it is asked again from the start.
+the same turn; behind an end-of-turn token nothing can follow, and under stop strings or a grammar, which do not carry
+over a cut, the turn is asked again from the start.
 """
 
 from __future__ import annotations

@@ -75,13 +75,13 @@ async def open_crew(plant: Plant, workers: int) -> AsyncGenerator[Carrier]:
 
 @asynccontextmanager
 async def _here(plant: Plant) -> AsyncGenerator[Desk]:
-    async with plant.loaded:
+    async with plant.loaded, Resources(plant.config.resources) as resources:
         desk = Desk(
             make_env=plant.make_env,
             loaded=plant.loaded,
             settings=settings_of(plant.config),
             sink=Telling(plant.writer, plant.keeper.progress),
-            resources=Resources(plant.config.resources),
+            resources=resources,
             run_id=plant.run_id,
             config=plant.config.plain(),
         )

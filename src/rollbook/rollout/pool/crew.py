@@ -10,8 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from rollbook.errors import UsageError, first_cause
+from rollbook.rollout.finishing import to_its_end
 from rollbook.rollout.pool.desk import Result, Worker, WorkerLost
 from rollbook.rollout.pool.orders import Order
+from rollbook.rollout.snapshot import Snapshot, add_snapshots, gone
 
 __all__ = ["Crew", "Salvage", "WorkersDie"]
 
@@ -35,6 +37,7 @@ class Crew:
         self._workers: list[Worker] = []
         self._started = 0
         self._deaths = 0
+        self._gone = Snapshot()
         self._orders: dict[str, dict[str, Order]] = {}
         self._replacing: dict[str, asyncio.Task[Mapping[str, Result]]] = {}
 
@@ -44,15 +47,15 @@ class Crew:
                 for _ in range(self._size):
                     tasks.create_task(self._add())
         except BaseExceptionGroup as group:
-            await self.close()
+            await to_its_end(self.close())
             raise first_cause(group) from group
         except BaseException:
-            await self.close()
+            await to_its_end(self.close())
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        await to_its_end(self.close())
 
     @property
     def in_flight(self) -> int:
@@ -89,6 +92,10 @@ class Crew:
         for worker in self._workers:
             worker.cancel(rollout)
 
+    def snapshot(self) -> Snapshot:
+        """How things stand over all workers, those that are gone included."""
+        return add_snapshots([self._gone, *(worker.snapshot() for worker in self._workers)])
+
     async def close(self) -> None:
         """Interrupt what runs, keep it, and end every worker."""
         for task in self._replacing.values():
@@ -96,6 +103,7 @@ class Crew:
         await asyncio.gather(*self._replacing.values(), return_exceptions=True)
         workers, self._workers = self._workers, []
         await asyncio.gather(*(worker.close() for worker in workers))
+        self._gone = add_snapshots([self._gone, *(gone(worker.snapshot()) for worker in workers)])
 
     async def _add(self) -> None:
         number, self._started = self._started, self._started + 1
@@ -111,6 +119,7 @@ class Crew:
         self._deaths += 1
         self._workers.remove(worker)
         await worker.close()
+        self._gone = add_snapshots([self._gone, gone(worker.snapshot())])
         found = await self._salvage(worker.name, tuple(self._orders.pop(worker.name, {}).values()))
         if self._deaths > DEATHS * self._size:
             raise WorkersDie(f"workers died {self._deaths} times in a row, the last one so: {lost}")

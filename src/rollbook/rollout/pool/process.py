@@ -14,13 +14,14 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
 
 from rollbook.errors import RollbookError, UsageError
+from rollbook.rollout.finishing import to_its_end
 from rollbook.rollout.pool.desk import Result, WorkerLost
 from rollbook.rollout.pool.orders import Order
 from rollbook.rollout.pool.wire import (
@@ -38,6 +39,7 @@ from rollbook.rollout.pool.wire import (
     read,
     write,
 )
+from rollbook.rollout.snapshot import Snapshot, gone
 
 __all__ = ["ProcessWorker"]
 
@@ -53,9 +55,9 @@ LOG_LINES = 40
 class ProcessWorker:
     """Start it with `start`."""
 
-    def __init__(self, name: str, on_beat: Callable[[str, msgspec.Raw], None]) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self._on_beat = on_beat
+        self._snapshot = Snapshot()
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._waiting: dict[str, asyncio.Future[Result]] = {}
@@ -71,16 +73,14 @@ class ProcessWorker:
         name: str,
         command: Sequence[str],
         spec: Mapping[str, Any],
-        *,
-        on_beat: Callable[[str, msgspec.Raw], None] | None = None,
     ) -> ProcessWorker:
         """Start a process and wait until it takes orders. `command` gets the socket's descriptor as its last
         argument. Raises `UsageError` with the end of its log where it dies before."""
-        worker = cls(name, on_beat or _ignored)
+        worker = cls(name)
         try:
             await worker._open(command, dict(spec))
         except BaseException:
-            await worker.close()
+            await to_its_end(worker.close())
             raise
         return worker
 
@@ -110,6 +110,9 @@ class ProcessWorker:
         finally:
             self._waiting.pop(order.rollout, None)
 
+    def snapshot(self) -> Snapshot:
+        return self._snapshot if self.alive else gone(self._snapshot)
+
     def cancel(self, rollout: str) -> None:
         if rollout in self._waiting:
             self._say(Cancel(rollout))
@@ -118,6 +121,8 @@ class ProcessWorker:
         process, self._process = self._process, None
         if process is not None:
             self._say(Stop())
+            if self._writer is None:
+                process.kill()
             await _ended(process)
         for task in self._tasks:
             task.cancel()
@@ -133,19 +138,17 @@ class ProcessWorker:
     async def _open(self, command: Sequence[str], spec: dict[str, Any]) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            self._process = await asyncio.create_subprocess_exec(
-                *command,
-                str(theirs.fileno()),
-                pass_fds=(theirs.fileno(),),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                start_new_session=True,
-            )
+            creating = asyncio.ensure_future(_create(command, theirs.fileno()))
+            try:
+                process = self._process = await asyncio.shield(creating)
+            except asyncio.CancelledError:
+                self._process = await creating  # or nobody would know of it
+                ours.close()
+                raise
         reader, self._writer = await asyncio.open_connection(sock=ours)
         self._tasks = [
-            asyncio.create_task(self._listen(reader, self._process)),
-            asyncio.create_task(self._keep_log(self._process)),
+            asyncio.create_task(self._listen(reader, process)),
+            asyncio.create_task(self._keep_log(process)),
             asyncio.create_task(self._watch()),
         ]
         self._say(Setup(spec))
@@ -167,7 +170,7 @@ class ProcessWorker:
                 case Done(result):
                     self._answer(result)
                 case Beat(snapshot):
-                    self._on_beat(self.name, snapshot)
+                    self._snapshot = snapshot
                 case Broken():
                     broken = broken or message.error(self.name)
                     self._fail(broken)
@@ -216,8 +219,16 @@ class ProcessWorker:
         return "".join(f"\n  {line}" for line in self._log)
 
 
-def _ignored(worker: str, snapshot: msgspec.Raw) -> None:
-    """For parents that do not look at what their workers say of themselves."""
+async def _create(command: Sequence[str], descriptor: int) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *command,
+        str(descriptor),
+        pass_fds=(descriptor,),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+    )
 
 
 async def _line(stream: asyncio.StreamReader) -> bytes:
