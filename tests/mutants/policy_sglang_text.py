@@ -64,8 +64,8 @@ MUTANTS = [
     Mutant(
         "a sentinel is a logprob",
         "policy/align.py",
-        "    fine = (made >= FLOOR) & (made <= LOGPROB_SLACK)\n",
-        "    fine = made <= LOGPROB_SLACK\n",
+        "    fine = (wide > floor) & (wide <= LOGPROB_SLACK)",
+        "    fine = wide <= LOGPROB_SLACK",
         SGLANG + "test_a_fault_has_its_reason",
     ),
     Mutant(
