@@ -14,7 +14,10 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from rollbook.errors import ConfigError
+from rollbook.rollout.lag import LoopLag
 from rollbook.rollout.limiter import Limiter, LimiterStats, Rate
+from rollbook.rollout.roster import Roster
+from rollbook.rollout.snapshot import Snapshot
 
 __all__ = ["ResourceLimit", "Resources", "check_limits", "cores"]
 
@@ -59,7 +62,8 @@ def check_limits(limits: Mapping[str, ResourceLimit]) -> None:
 
 
 class Resources:
-    """The limiters of one worker. Belongs to one event loop."""
+    """The limiters of one worker, and who is in flight there. Belongs to one event loop, whose lateness is measured
+    inside of ``async with``."""
 
     def __init__(
         self, limits: Mapping[str, ResourceLimit] | None = None, *, make_rate: RateMaker | None = None
@@ -78,6 +82,16 @@ class Resources:
         """Rollouts that are being scored."""
         self.judge = self._limiter(JUDGE)
         """Requests to judges."""
+        self.roster = Roster()
+        """The rollouts in flight."""
+        self._lag = LoopLag()
+
+    async def __aenter__(self) -> Resources:
+        await self._lag.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._lag.__aexit__()
 
     def tool(self, name: str) -> Limiter:
         """The limiter of the tool `name`."""
@@ -89,6 +103,10 @@ class Resources:
         """All limiters, the tools' by name and last."""
         tools = (self._tools[name] for name in sorted(self._tools))
         return tuple(each.stats() for each in (self.engine, self.sandbox, self.scoring, self.judge, *tools))
+
+    def snapshot(self) -> Snapshot:
+        """How things stand in this worker."""
+        return self.roster.snapshot(self.stats(), self._lag.histogram)
 
     def _limiter(self, name: str) -> Limiter:
         asked = self._limits.get(name, ResourceLimit())
