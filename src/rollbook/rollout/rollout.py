@@ -12,16 +12,17 @@ import asyncio
 import copy
 import time
 import traceback
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import msgspec
 
-from rollbook.envs import Environment, ForeignError, ToolSet, call_foreign
+from rollbook.envs import Environment, ForeignError, ToolSet, call_foreign, off_loop
 from rollbook.envs.convert import plain_json
 from rollbook.errors import ConfigError, RecordError, RollbookError, StoreError, boundary
 from rollbook.rewards import score_trace
+from rollbook.rollout.finishing import to_its_end
 from rollbook.rollout.limits import Budget, Limits, RequestRetries
 from rollbook.rollout.loaded import LoadedPolicy
 from rollbook.rollout.resources import Resources
@@ -71,6 +72,9 @@ class RolloutSettings:
             raise ConfigError("Sampling.max_tokens is set by the limits; use Limits(max_generation=...) instead")
 
 
+BIG_RECORD = 256 * 1024
+"""Bytes of tokens and characters of text; encoding more takes over a millisecond."""
+
 DEFAULT_SETTINGS = RolloutSettings()
 """Default limits, the model's own distribution, the default rules, the plain loop."""
 
@@ -114,7 +118,7 @@ async def run_rollout(
         trace.end(state.close(Ending(_why(error, settings))))
         raise
     finally:
-        await _to_its_end(_finish(state, settings.rules))
+        await to_its_end(_finish(state, settings.rules))
     return trace
 
 
@@ -238,11 +242,21 @@ async def _close(state: RolloutState) -> None:
         await _clean_up(state)
     trace.update(times=state.watch.split(), finished=time.time())
     try:
-        state.sink.seal(trace)
+        await _seal(state)
     except StoreError as error:
         # The record in memory is whole; the disk may have been full for a moment only.
         trace.note("store", str(error))
+        await _seal(state)
+
+
+async def _seal(state: RolloutState) -> None:
+    """A large record is encoded and compressed in a thread: on the loop it would hold every other rollout up."""
+    trace = state.trace
+    size = trace.graph.nbytes + sum(len(message.content) for message in trace.graph.messages)
+    if size < BIG_RECORD:
         state.sink.seal(trace)
+    else:
+        await off_loop(state.sink.seal, trace)
 
 
 async def _clean_up(state: RolloutState) -> None:
@@ -250,19 +264,6 @@ async def _clean_up(state: RolloutState) -> None:
         await call_foreign(state.budget.limits.cleanup_timeout, state.env.cleanup)
     except RollbookError as error:
         state.trace.note("cleanup", str(error))
-
-
-async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Await `work` to its end; a cancellation that comes meanwhile is passed on afterwards."""
-    task, cancelled = asyncio.create_task(work), None
-    while not task.done():
-        try:
-            await asyncio.wait((task,))
-        except asyncio.CancelledError as error:
-            cancelled = error
-    task.result()
-    if cancelled is not None:
-        raise cancelled
 
 
 def head_for(
@@ -289,4 +290,5 @@ def head_for(
         tools=ToolSet.of(env).specs,
         config=config or {},
         started=time.time(),
+        tokens=loaded.text is None,
     )
