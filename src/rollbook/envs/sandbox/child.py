@@ -95,7 +95,9 @@ class Child:
 
     async def run(self, process: subprocess.Popen[bytes], seconds: float) -> Ended:
         """Wait for the process; kill it after `seconds`, or when this is cancelled."""
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
         began, late = time.monotonic(), False
         loop = asyncio.get_running_loop()
         pidfd = os.pidfd_open(process.pid)

@@ -19,13 +19,14 @@ from rollbook.trace.ending import Reason, RolloutFailure
 __all__ = ["Evidence", "judge", "lost"]
 
 SIGNALS = 64
+NOTHING = Counts()
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What was seen from outside while the command ran."""
 
-    counts: Counts = Counts()
+    counts: Counts = NOTHING
     """Events of its control groups; zeros without groups."""
     disk_full: bool = False
     """The workspace has no room left."""
@@ -47,9 +48,7 @@ def judge(ended: Ended, mark: bytes, evidence: Evidence, limits: SandboxLimits) 
     total = ended.stderr_total - len(said) - len(found) if started else 0
     cause, status, number = _ending(ended, evidence, said.decode(errors="replace"), started)
     out, err = ended.stdout[: limits.output], stderr[: limits.output]
-    return ExecResult(
-        cause, status, number, out, err, ended.stdout_total - len(out), total - len(err), ended.seconds
-    )
+    return ExecResult(cause, status, number, out, err, ended.stdout_total - len(out), total - len(err), ended.seconds)
 
 
 def _ending(ended: Ended, evidence: Evidence, said: str, started: bool) -> tuple[Cause, int | None, int | None]:

@@ -14,6 +14,7 @@ import asyncio
 import os
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -168,10 +169,8 @@ class _Kept:
 
     def _move_on(self) -> None:
         self._ticket = msgspec.structs.replace(self._ticket, expires=since_boot() + self._keeper.lifetime)
-        try:
+        with suppress(OSError):  # a full disk: the ticket that is there has two more thirds of its time
             self._keeper.registry.write(self._ticket)
-        except OSError:  # a full disk: the ticket that is there has two more thirds of its time
-            pass
         self._timer = asyncio.get_running_loop().call_later(self._keeper.lifetime / 3, self._move_on)
 
     def _open(self) -> Sandbox:

@@ -105,7 +105,14 @@ class Launch:
         return [*self._drop_first(), "unshare", *user, "--mount", SHELL, "-c", script, "sh", *sizes]
 
     def command(
-        self, argv: Sequence[str], *, holder: int, mark: str, limits: Sequence[str], groups: Sequence[str], network: bool,
+        self,
+        argv: Sequence[str],
+        *,
+        holder: int,
+        mark: str,
+        limits: Sequence[str],
+        groups: Sequence[str],
+        network: bool,
         readonly: Sequence[str],
     ) -> list[str]:
         """Runs `argv` beside the holder. `limits`: a prefix that sets limits of single processes (`limited`)."""

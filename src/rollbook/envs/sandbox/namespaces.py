@@ -83,7 +83,8 @@ class Namespaces:
 
     async def ready(self, ticket: Ticket, wish: Wish) -> Sandbox:
         holder = self._holders[ticket.id]
-        assert holder.stdout is not None and holder.stderr is not None
+        assert holder.stdout is not None
+        assert holder.stderr is not None
         try:
             async with asyncio.timeout(READY_SECONDS):
                 await _readable(holder.stdout.fileno())
@@ -144,7 +145,11 @@ class _Inside:
     @property
     def info(self) -> SandboxInfo:
         return SandboxInfo(
-            self._ticket.id, self._launch.kind, isolates=True, network=self._wish.network, groups=bool(self._ticket.groups)
+            self._ticket.id,
+            self._launch.kind,
+            isolates=True,
+            network=self._wish.network,
+            groups=bool(self._ticket.groups),
         )
 
     async def exec(

@@ -6,6 +6,7 @@ a command has run in it; that is found out once in a process. A plain sandbox is
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -24,6 +25,9 @@ from rollbook.trace.ending import RolloutFailure
 __all__ = ["leftovers", "open_sandbox", "sandbox", "sweep"]
 
 DEFAULT_LIMITS = SandboxLimits()
+
+OWN = ("tmp", "work", "proc", "dev")
+"""Folders at the top that a sandbox has for itself."""
 
 _working: dict[Kind | None, Provider] = {}
 """By what was asked for: the provider that has been seen to work in this process."""
@@ -51,8 +55,15 @@ async def open_sandbox(
     if keeper.registry.folder not in _swept:
         _swept.add(keeper.registry.folder)
         await keeper.sweep(Plain())
-    wish = Wish(limits, network, tuple(str(Path(each).resolve()) for each in readonly))
-    return await keeper.open(await _provider(wanted, keeper), wish)
+    return await keeper.open(await _provider(wanted, keeper), _wish(limits, network, readonly))
+
+
+def _wish(limits: SandboxLimits, network: bool, readonly: Sequence[str | Path]) -> Wish:
+    places = tuple(os.path.realpath(each) for each in readonly)
+    for each in places:
+        if each == "/" or each.split("/")[1] in OWN:
+            raise UsageError(f"readonly: {each} has a place of its own inside; give a folder that lies elsewhere")
+    return Wish(limits, network, places)
 
 
 @asynccontextmanager
@@ -111,11 +122,16 @@ async def _provider(kind: Kind | None, keeper: Keeper) -> Provider:
         return Plain()
     if kind in _working:
         return _working[kind]
+    return _working.setdefault(kind, await choose(candidates(kind), keeper))
+
+
+async def choose(providers: Sequence[Provider], keeper: Keeper) -> Provider:
+    """The first in whose sandbox a command runs. Raises `UsageError` where there is none."""
     problems: list[str] = []
-    for each in candidates(kind):
+    for each in providers:
         problem = await _tried(each, keeper)
         if problem is None:
-            return _working.setdefault(kind, each)
+            return each
         problems.append(problem)
     raise UsageError(
         "no sandbox works here; install bubblewrap, allow user namespaces or run as root, or ask for kind 'plain', "

@@ -52,7 +52,7 @@ class Plain:
             stacklevel=2,
         )
         try:
-            Path(ticket.workspace).mkdir(mode=0o700)
+            os.mkdir(ticket.workspace, 0o700)
         except OSError as error:
             raise lost(f"no workspace: {error}") from error
 
@@ -94,9 +94,11 @@ class _Folder:
         return judge(ended, b"", Evidence(), limits)
 
     async def write(self, path: str, data: bytes) -> None:
-        parts = parts_of(path)
+        await asyncio.to_thread(self._write, path, data)
+
+    def _write(self, path: str, data: bytes) -> None:
+        target = Path(self._place, *parts_of(path))
         try:
-            target = Path(self._place, *parts)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
         except OSError as error:
