@@ -21,6 +21,7 @@ from rollbook.store import RunReader, RunWriter
 from rollbook.trace import Message, Reason, RolloutFailure, Task, Trace
 from rollbook.trace.message import message_key
 from tests.cases.case import Script, bits, bytes_renderer, calls, report, says
+from tests.envs.sandbox.made import until
 from tests.envs.sandbox.scripted import Scripted, Step
 
 WISH = Wish(SandboxLimits())
@@ -71,8 +72,7 @@ def test_every_sandbox_that_was_created_is_deleted(given: dict[str, Any], tmp_pa
         task = asyncio.create_task(
             group(lambda: Boxed(keeper, provider), Task(id="t", prompt="go"), script.loaded(), 1)
         )
-        while len(script.prompts) == 0:
-            await asyncio.sleep(0.01)  # noqa: ASYNC110 (the script has no event)
+        await until(lambda: len(script.prompts) > 0)
         await asyncio.sleep(0.05)
         assert provider.live == {made[1]}
         task.cancel()
