@@ -13,14 +13,28 @@ from rollbook.envs.sandbox.namespaces import Namespaces
 from tests.envs.sandbox.made import LIMITS, NAMES, provider, use
 
 
+USUAL = [name for name in NAMES if name.endswith("-user")]
+
+
+def working(name: str) -> Namespaces:
+    found = provider(name)
+    if found is None:
+        if name in USUAL and not any(map(provider, NAMES)):
+            pytest.fail("no sandbox works here; install bubblewrap, or allow user namespaces")
+        pytest.skip(f"{name} does not work on this machine")
+    return found
+
+
 @pytest.fixture(params=NAMES)
 def made(request: pytest.FixtureRequest) -> Namespaces:
-    found = provider(request.param)
-    if found is None:
-        if request.param == "unshare-user":
-            pytest.fail("no sandbox with a user namespace works here; install util-linux and allow user namespaces")
-        pytest.skip(f"{request.param} does not work on this machine")
-    return found
+    """Each kind with each kind of rights."""
+    return working(request.param)
+
+
+@pytest.fixture(params=USUAL)
+def usual(request: pytest.FixtureRequest) -> Namespaces:
+    """What is chosen where it works; for the tests that take long."""
+    return working(request.param)
 
 
 @pytest.fixture

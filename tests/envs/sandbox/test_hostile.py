@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from rollbook.envs.sandbox import Cause, ExecResult, Sandbox
-from tests.envs.sandbox.made import LIMITS, MIB, SHELL
+from rollbook.envs.sandbox.namespaces import Namespaces
+from tests.envs.sandbox.made import LIMITS, MIB, SHELL, use
 
 Inside = Callable[..., Any]
 
@@ -124,12 +125,6 @@ def test_there_are_no_rights_and_none_to_be_had(inside: Inside) -> None:
     assert lines[4:] == [""]
 
 
-def test_a_memory_bomb(inside: Inside) -> None:
-    done = shell(inside, "head -c 600M /dev/zero | tail > /dev/null; exit 3")
-    assert not done.ok
-    assert done.cause in (Cause.MEMORY, Cause.EXITED), done
-
-
 def test_a_memory_bomb_is_told_by_its_groups(inside: Inside) -> None:
     async def work(box: Sandbox) -> tuple[bool, ExecResult, ExecResult]:
         bomb = await box.exec(["python3", "-c", f"x = bytearray({400 * MIB}); print(len(x))"], seconds=20.0)
@@ -213,12 +208,12 @@ def test_what_runs_on_in_the_background_ends_with_its_command(inside: Inside) ->
     assert "51.7125" not in running
 
 
-def test_processor_time_is_bounded(inside: Inside) -> None:
+def test_processor_time_is_bounded(usual: Namespaces, tmp_path: Path) -> None:
     async def work(box: Sandbox) -> ExecResult:
         limits = msgspec.structs.replace(LIMITS, cpu=1)
         return await box.exec([*SHELL, "while :; do :; done"], seconds=20.0, limits=limits)
 
-    done = inside(work)
+    done = use(tmp_path, usual, work)
     assert (done.cause, done.signal) == (Cause.CPU, 24)
 
 

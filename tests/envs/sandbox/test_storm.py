@@ -58,12 +58,12 @@ def sleepers() -> list[str]:
     return found
 
 
-def test_a_hundred_at_once_leave_nothing(made: Namespaces, tmp_path: Path) -> None:
+def test_a_hundred_at_once_leave_nothing(usual: Namespaces, tmp_path: Path) -> None:
     keeper, ids = Keeper(tmp_path / "t"), set[str]()
     script = ["sleep 0.3; echo $0", "sleep 81.7125 & exit 1", "kill -9 $$", "exec sleep 30"]
 
     async def one(number: int) -> None:
-        box = await keeper.open(made, Wish(LIMITS))
+        box = await keeper.open(usual, Wish(LIMITS))
         ids.add(box.info.id)
         try:
             done = await box.exec([*SHELL, script[number % 4], str(number)], seconds=1.0 if number % 4 == 3 else 20.0)
@@ -86,11 +86,11 @@ def test_a_hundred_at_once_leave_nothing(made: Namespaces, tmp_path: Path) -> No
     assert len(os.listdir("/proc/self/fd")) == open_files
 
 
-def test_a_hundred_cancelled_in_the_middle_leave_nothing(made: Namespaces, tmp_path: Path) -> None:
+def test_a_hundred_cancelled_in_the_middle_leave_nothing(usual: Namespaces, tmp_path: Path) -> None:
     keeper, ids = Keeper(tmp_path / "t"), set[str]()
 
     async def one(number: int) -> None:
-        box = await keeper.open(made, Wish(LIMITS))
+        box = await keeper.open(usual, Wish(LIMITS))
         ids.add(box.info.id)
         try:
             await box.exec([*SHELL, "sleep 91.7125 & sleep 91.7125"], seconds=60.0)
@@ -111,9 +111,9 @@ def test_a_hundred_cancelled_in_the_middle_leave_nothing(made: Namespaces, tmp_p
 
 
 @pytest.mark.parametrize("by_hand", [True, False])
-def test_what_a_killed_owner_leaves_is_swept(made: Namespaces, tmp_path: Path, by_hand: bool) -> None:
+def test_what_a_killed_owner_leaves_is_swept(usual: Namespaces, tmp_path: Path, by_hand: bool) -> None:
     folder = tmp_path / "t"
-    name = f"{made.kind}-{made.launch.rights}"
+    name = f"{usual.kind}-{usual.launch.rights}"
     with subprocess.Popen([sys.executable, "-c", OWNER, str(folder), name], stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"running\n"

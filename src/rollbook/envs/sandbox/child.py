@@ -100,7 +100,12 @@ class Child:
         assert process.stderr is not None
         began, late = time.monotonic(), False
         loop = asyncio.get_running_loop()
-        pidfd = os.pidfd_open(process.pid)
+        try:
+            pidfd = os.pidfd_open(process.pid)
+        except OSError:
+            await self._end(process)
+            _close_pipes(process)
+            raise
         streams = [_Stream(each.fileno(), self._keep) for each in (process.stdout, process.stderr)]
         source = process.stdin.fileno()
         for fd in (source, *(each.fd for each in streams)):
@@ -127,8 +132,7 @@ class Child:
                 for each in streams:
                     each.drain(2 * self._flood)
                 os.close(pidfd)
-                for pipe in (process.stdin, process.stdout, process.stderr):
-                    _close(pipe.close)
+                _close_pipes(process)
         out, err = streams
         return Ended(
             code, bytes(out.kept), bytes(err.kept), out.total, err.total, late, self._flooded, time.monotonic() - began
@@ -165,11 +169,10 @@ class Child:
             self._stdin = self._stdin[:0]
         if not self._stdin:
             loop.remove_writer(fd)
-            _close(process.stdin.close)
+            process.stdin.close()
 
 
-def _close(close: Callable[[], None]) -> None:
-    try:
-        close()
-    except BrokenPipeError:
-        return
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()

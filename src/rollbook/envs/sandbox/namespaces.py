@@ -93,6 +93,8 @@ class Namespaces:
         if holder.stdout.read(6) != b"ready\n":
             said = holder.stderr.read(SLACK) or b""
             raise RolloutFailure(Reason.ENV_SETUP, f"sandbox ({self.kind}): {one_line(said.decode(errors='replace'))}")
+        holder.stdout.close()
+        holder.stderr.close()
         inside = _Inside(self.launch, holder, ticket, wish)
         self._made[ticket.id] = inside
         return inside

@@ -24,15 +24,15 @@ PATIENCE = 5.0
 """Seconds that killed processes have to go."""
 
 
-def remove_local(ticket: Ticket, *, scan: bool = True) -> None:
-    """Remove all that the ticket names. `scan`: look for labelled processes; False where none can be. Blocks for up to
-    some seconds. Raises `SandboxRemains`."""
+def remove_local(ticket: Ticket, *, scan: bool = True, patience: float = PATIENCE) -> None:
+    """Remove all that the ticket names. `scan`: look for labelled processes; False where none can be. Blocks until
+    they are gone, for `patience` seconds at most each for processes and groups. Raises `SandboxRemains`."""
     problems: list[str] = []
-    if scan and (left := end_labelled(ticket.label, PATIENCE)):
+    if scan and (left := end_labelled(ticket.label, patience)):
         problems.append(f"processes {left} did not end")
     for pid in members(ticket.groups):
         _kill(pid)
-    if left := remove_groups(ticket.groups, PATIENCE):
+    if left := remove_groups(ticket.groups, patience):
         problems.append(f"control groups remain: {', '.join(left)}")
     if ticket.workspace is not None:
         problems += _remove_folder(Path(ticket.workspace))
