@@ -12,7 +12,6 @@ from rollbook.envs.sandbox import Sandbox, SandboxLimits
 from rollbook.envs.sandbox.namespaces import Namespaces
 from tests.envs.sandbox.made import LIMITS, NAMES, provider, use
 
-
 USUAL = [name for name in NAMES if name.endswith("-user")]
 
 

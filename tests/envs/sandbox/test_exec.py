@@ -60,7 +60,7 @@ def test_a_holder_that_dies_is_a_lost_host(inside: Inside) -> None:
         for pid in labelled(f"ROLLBOOK_SANDBOX={box.info.id}"):
             os.kill(pid, signal.SIGKILL)
         await until(lambda: not labelled(f"ROLLBOOK_SANDBOX={box.info.id}"))
-        with pytest.raises(RolloutFailure, match="holder|launcher failed") as caught:
+        with pytest.raises(RolloutFailure, match=r"holder|launcher failed") as caught:
             await box.exec(["true"])
         assert caught.value.reason is Reason.SANDBOX_LOST
 

@@ -35,14 +35,13 @@ TRICKS = {
 PATHS = ["", "/etc/passwd", "../it", "a/../../it", "a/..", ".", "./", "a\0b"]
 
 
-@pytest.mark.parametrize("trick", TRICKS)
-def test_tricks(inside: Inside, trick: str) -> None:
-    script, path = TRICKS[trick]
-
+def test_tricks(inside: Inside) -> None:
     async def work(box: Sandbox) -> None:
+        script = "; ".join(f"(mkdir {n}; cd {n}; {trick}) || exit 1" for n, (trick, _) in enumerate(TRICKS.values()))
         assert (await box.exec([*SHELL, script])).ok
-        with pytest.raises(FileRefused):
-            await asyncio.wait_for(box.read(path, MIB), 5)
+        for number, (trick, (_, path)) in enumerate(TRICKS.items()):
+            with pytest.raises(FileRefused):
+                raise AssertionError(trick, await asyncio.wait_for(box.read(f"{number}/{path}", MIB), 5))
 
     inside(work)
 
