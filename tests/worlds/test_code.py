@@ -14,12 +14,14 @@ from rollbook.envs.protocol import Rewards
 from rollbook.envs.sandbox import Cause, ExecResult, NotIsolated, sandbox
 from rollbook.envs.toolset import ToolSet
 from rollbook.errors import UsageError
-from rollbook.trace.ending import Reason
+from rollbook.rollout import group
+from rollbook.trace.ending import Ending, Reason
 from rollbook.trace.message import Fault, Message, Role, ToolCall
 from rollbook.trace.task import Task
 from rollbook.worlds.code import FAMILIES, Code
 from rollbook.worlds.code_families import Family, draw
 from rollbook.worlds.code_tests import judge_solution
+from tests.cases.case import Script, calls
 from tests.worlds.made import played, rewards
 
 ALL = [(level, family) for level, families in FAMILIES.items() for family in families]
@@ -107,9 +109,9 @@ def test_the_references_pass_and_nothing_does_not(level: int) -> None:
 
     async def check_all() -> None:
         limit = asyncio.Semaphore(3)
-        async with asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as tasks:
             for family in FAMILIES[level]:
-                group.create_task(check(family, limit))
+                tasks.create_task(check(family, limit))
 
     asyncio.run(check_all())
 
@@ -297,3 +299,15 @@ def test_a_process_is_told_its_own_arguments_and_never_what_is_right() -> None:
     for place, told in enumerate(box.told):
         assert [f"given-{n}".encode() in told for n in range(3)] == [n == place for n in range(3)]
         assert b"right" not in told
+
+
+def test_a_whole_rollout() -> None:
+    given = Code(2).tasks(1, seed=5)[0]
+    gold, tried = json.dumps({"code": given.data["gold"]}), json.dumps({"code": "print(6 * 7)"})
+    script = Script([calls("run_python", tried), calls("submit", gold)])
+    (trace,) = asyncio.run(group(lambda: Code(2), given, script.loaded(), 1))
+    assert trace.ending == Ending(Reason.STOP_TOOL, "submit")
+    assert (trace.reward, trace.tail.reward_parts) == (1.0, {"passed": 1.0})
+    assert [each.content for each in trace.graph.messages if each.role is Role.TOOL] == ["42\n", "submitted"]
+    assert trace.tail.final_state is not None
+    assert trace.tail.final_state.data["isolates"] is True

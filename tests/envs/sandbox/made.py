@@ -6,6 +6,7 @@ Every probe is bounded by itself, so that one that breaks out does no harm: at m
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 from collections.abc import Awaitable, Callable
 from functools import cache
@@ -17,10 +18,12 @@ from rollbook.envs.sandbox.namespaces import Namespaces
 from rollbook.envs.sandbox.opening import candidates
 from rollbook.trace.ending import RolloutFailure
 
-__all__ = ["LIMITS", "MIB", "NAMES", "SHELL", "provider", "until", "use"]
+__all__ = ["LIMITS", "MIB", "NAMES", "SHELL", "TAG", "provider", "until", "use"]
 
 MIB = 1 << 20
 LIMITS = SandboxLimits(memory=48 * MIB, disk=8 * MIB, files=300, processes=24, output=4096, flood=8 * MIB, cpu=20)
+TAG = f"7{os.getpid():08d}"
+"""Part of the arguments of what the tests leave running: the same tests may run elsewhere on this machine."""
 SHELL = ("/bin/sh", "-c")
 Value = TypeVar("Value")
 
@@ -82,7 +85,7 @@ def use(
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for what happens by itself, but not for ever."""
-    for _ in range(500):
+    for _ in range(1500):
         if condition():
             return
         await asyncio.sleep(0.01)

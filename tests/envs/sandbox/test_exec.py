@@ -18,7 +18,7 @@ from rollbook.envs.sandbox.launch import Rights
 from rollbook.envs.sandbox.namespaces import Namespaces, this_host
 from rollbook.envs.sandbox.processes import PROC, labelled
 from rollbook.trace.ending import Reason, RolloutFailure
-from tests.envs.sandbox.made import LIMITS, SHELL, until, use
+from tests.envs.sandbox.made import LIMITS, SHELL, TAG, until, use
 
 Inside = Callable[..., Any]
 
@@ -89,13 +89,13 @@ def test_a_launcher_that_somebody_kills_is_a_lost_host(made: Namespaces, tmp_pat
 
 def test_cancelling_a_command_ends_all_of_it(inside: Inside) -> None:
     async def work(box: Sandbox) -> None:
-        task = asyncio.create_task(box.exec([*SHELL, "sleep 61.7125 & sleep 61.7125"], seconds=60.0))
+        task = asyncio.create_task(box.exec([*SHELL, f"sleep 61.{TAG} & sleep 61.{TAG}"], seconds=60.0))
         await asyncio.sleep(0.3)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         found = [each.read_bytes() for each in PROC.glob("[0-9]*/cmdline") if each.exists()]
-        assert not any(b"61.7125" in line for line in found)
+        assert not any(f"61.{TAG}".encode() in line for line in found)
         assert (await box.exec(["true"])).ok
 
     inside(work)

@@ -15,7 +15,7 @@ import pytest
 
 from rollbook.envs.sandbox import Cause, ExecResult, Sandbox
 from rollbook.envs.sandbox.namespaces import Namespaces
-from tests.envs.sandbox.made import LIMITS, MIB, SHELL, use
+from tests.envs.sandbox.made import LIMITS, MIB, SHELL, TAG, use
 
 Inside = Callable[..., Any]
 
@@ -137,7 +137,7 @@ def test_a_memory_bomb_is_told_by_its_groups(inside: Inside) -> None:
 
 
 def test_a_fork_bomb(inside: Inside) -> None:
-    script = "i=0; while [ $i -lt 200 ]; do sleep 31.7125 & i=$((i+1)); done; echo all"
+    script = f"i=0; while [ $i -lt 200 ]; do sleep 31.{TAG} & i=$((i+1)); done; echo all"
 
     async def work(box: Sandbox) -> tuple[ExecResult, ExecResult, str]:
         bomb = await box.exec([*SHELL, script], seconds=20.0)
@@ -147,7 +147,7 @@ def test_a_fork_bomb(inside: Inside) -> None:
     assert bomb.cause is Cause.PROCESSES, bomb
     assert b"all" not in bomb.stdout
     assert after.ok
-    assert "31.7125" not in running
+    assert f"31.{TAG}" not in running
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_more_output_than_is_kept_is_counted_exactly(inside: Inside) -> None:
 
 
 def test_who_ignores_every_signal_is_ended_in_time(inside: Inside) -> None:
-    script = "trap '' TERM INT HUP QUIT; (trap '' TERM HUP; setsid sleep 41.7125) & while :; do sleep 0.05; done"
+    script = f"trap '' TERM INT HUP QUIT; (trap '' TERM HUP; setsid sleep 41.{TAG}) & while :; do sleep 0.05; done"
 
     async def work(box: Sandbox) -> tuple[ExecResult, str]:
         return await box.exec([*SHELL, script], seconds=0.5), commands()
@@ -194,18 +194,18 @@ def test_who_ignores_every_signal_is_ended_in_time(inside: Inside) -> None:
     done, running = inside(work)
     assert time.monotonic() - started < 5
     assert (done.cause, done.status, done.signal) == (Cause.TIME, None, 9)
-    assert "41.7125" not in running
+    assert f"41.{TAG}" not in running
 
 
 def test_what_runs_on_in_the_background_ends_with_its_command(inside: Inside) -> None:
     async def work(box: Sandbox) -> tuple[ExecResult, str]:
-        done = await box.exec([*SHELL, "sleep 51.7125 & setsid sleep 51.7125 > /dev/null 2>&1 & echo started"])
+        done = await box.exec([*SHELL, f"sleep 51.{TAG} & setsid sleep 51.{TAG} > /dev/null 2>&1 & echo started"])
         return done, commands()
 
     done, running = inside(work)
     assert (done.ok, done.stdout) == (True, b"started\n")
     assert done.seconds < 5
-    assert "51.7125" not in running
+    assert f"51.{TAG}" not in running
 
 
 def test_processor_time_is_bounded(usual: Namespaces, tmp_path: Path) -> None:

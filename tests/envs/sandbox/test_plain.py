@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from rollbook.envs.sandbox import Cause, FileRefused, NotIsolated, Sandbox, SandboxLimits, open_sandbox
-from tests.envs.sandbox.made import LIMITS, SHELL, until
+from tests.envs.sandbox.made import LIMITS, SHELL, TAG, until
 from tests.envs.sandbox.test_hostile import commands
 
 
@@ -53,16 +53,16 @@ def test_it_runs_reads_and_writes(tmp_path: Path) -> None:
 
 def test_it_ends_what_it_started(tmp_path: Path) -> None:
     async def work(box: Sandbox) -> None:
-        script = "sleep 101.7125 & setsid sleep 102.7125 & "
+        script = f"sleep 101.{TAG} & setsid sleep 102.{TAG} & "
         assert (await box.exec([*SHELL, f"{script} sleep 0.3; exit 0"])).ok
-        await until(lambda: "\nsleep 101.7125" not in commands())
-        assert "sleep 102.7125" in commands()
-        late = await box.exec([*SHELL, f"trap '' TERM; {script} sleep 103.7125"], seconds=0.3)
+        await until(lambda: f"\nsleep 101.{TAG}" not in commands())
+        assert f"sleep 102.{TAG}" in commands()
+        late = await box.exec([*SHELL, f"trap '' TERM; {script} sleep 103.{TAG}"], seconds=0.3)
         assert late.cause is Cause.TIME
-        await until(lambda: "\nsleep 103.7125" not in commands())
+        await until(lambda: f"\nsleep 103.{TAG}" not in commands())
 
     use(tmp_path, work)
-    assert "102.7125" not in commands()
+    assert f"102.{TAG}" not in commands()
 
 
 def test_limits_of_single_processes_hold(tmp_path: Path) -> None:

@@ -16,23 +16,22 @@ from rollbook.envs.sandbox.groups import find_parents
 from rollbook.envs.sandbox.namespaces import Namespaces
 from rollbook.envs.sandbox.plain import Plain
 from rollbook.envs.sandbox.processes import labelled
-from tests.envs.sandbox.made import LIMITS, SHELL
+from tests.envs.sandbox.made import LIMITS, SHELL, TAG, until
 
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from rollbook.envs.sandbox import Keeper, Wish, open_sandbox
+from rollbook.envs.sandbox import Keeper, Wish
 from tests.envs.sandbox.made import LIMITS, provider
 
-made = provider(sys.argv[2])
+made, rest = provider(sys.argv[2]), sys.argv[3]
 
 async def main():
     keeper = Keeper(Path(sys.argv[1]))
     boxes = [await keeper.open(made, Wish(LIMITS)) for _ in range(3)]
     async with asyncio.TaskGroup() as group:
         for box in boxes:
-            group.create_task(box.exec(["sh", "-c", "(setsid sleep 71.7125 &) ; sleep 71.7125"], seconds=70))
-        await asyncio.sleep(0.5)
+            group.create_task(box.exec(["sh", "-c", f"(setsid sleep {rest} &) ; sleep {rest}"], seconds=70))
         print("running", flush=True)
 
 asyncio.run(main())
@@ -53,14 +52,14 @@ def sleepers() -> list[str]:
             line = path.read_bytes()
         except OSError:
             continue
-        if line.startswith(b"sleep\x0071.7125"):
+        if line.startswith(f"sleep\x0071.{TAG}".encode()):
             found.append(path.parent.name)
     return found
 
 
 def test_a_hundred_at_once_leave_nothing(usual: Namespaces, tmp_path: Path) -> None:
     keeper, ids = Keeper(tmp_path / "t"), set[str]()
-    script = ["sleep 0.3; echo $0", "sleep 81.7125 & exit 1", "kill -9 $$", "exec sleep 30"]
+    script = ["sleep 0.3; echo $0", f"sleep 81.{TAG} & exit 1", "kill -9 $$", "exec sleep 30"]
 
     async def one(number: int) -> None:
         box = await keeper.open(usual, Wish(LIMITS))
@@ -93,7 +92,7 @@ def test_a_hundred_cancelled_in_the_middle_leave_nothing(usual: Namespaces, tmp_
         box = await keeper.open(usual, Wish(LIMITS))
         ids.add(box.info.id)
         try:
-            await box.exec([*SHELL, "sleep 91.7125 & sleep 91.7125"], seconds=60.0)
+            await box.exec([*SHELL, f"sleep 91.{TAG} & sleep 91.{TAG}"], seconds=60.0)
         finally:
             await box.close()
 
@@ -114,13 +113,18 @@ def test_a_hundred_cancelled_in_the_middle_leave_nothing(usual: Namespaces, tmp_
 def test_what_a_killed_owner_leaves_is_swept(usual: Namespaces, tmp_path: Path, by_hand: bool) -> None:
     folder = tmp_path / "t"
     name = f"{usual.kind}-{usual.launch.rights}"
-    with subprocess.Popen([sys.executable, "-c", OWNER, str(folder), name], stdout=subprocess.PIPE) as owner:
-        assert owner.stdout is not None
-        assert owner.stdout.readline() == b"running\n"
-        ids = {each.id for each in Keeper(folder).registry.tickets()[0]}
-        assert len(ids) == 3
-        assert leftovers(folder) == []
-        owner.send_signal(signal.SIGKILL)
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(folder), name, f"71.{TAG}"], stdout=subprocess.PIPE
+    ) as owner:
+        try:
+            assert owner.stdout is not None
+            assert owner.stdout.readline() == b"running\n"
+            asyncio.run(until(lambda: len(sleepers()) == 6))
+            ids = {each.id for each in Keeper(folder).registry.tickets()[0]}
+            assert len(ids) == 3
+            assert leftovers(folder) == []
+        finally:
+            owner.send_signal(signal.SIGKILL)
     assert {each.id for each in leftovers(folder)} == ids
     if by_hand:
         swept = asyncio.run(sweep(folder))
