@@ -12,7 +12,7 @@ RollbookError
 ├── RecordError           data breaks an invariant of the record; it was refused and nothing was changed
 ├── RolloutFailure        (in ``rollbook.trace.ending``) a fault that ends a rollout, with its typed reason
 ├── NotConforming         (in ``rollbook.render.conformance``) a renderer does not do what every renderer must
-├── FileRefused, SandboxRemains (in ``rollbook.envs.sandbox``): a file or a sandbox that cannot be read or removed
+├── SandboxRemains (in ``rollbook.envs.sandbox``): something of a sandbox could not be removed, and stays listed
 └── ForeignError, ToolRefused, NotConvertible (in ``rollbook.envs``): what a user's own code did; stays in the rollout
 
 A ``UsageError`` reaches the terminal as one message without a traceback (exit code 2). Anything that is not a

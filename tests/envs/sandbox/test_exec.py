@@ -6,18 +6,31 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from rollbook.envs.sandbox import Cause, ExecResult, Keeper, Kind, Sandbox, Wish
-from rollbook.envs.sandbox.launch import Rights
+from rollbook.envs import Environment, ToolRefused, ToolSet, tool
+from rollbook.envs.sandbox import (
+    Cause,
+    CommandRefused,
+    ExecResult,
+    FileRefused,
+    Keeper,
+    Kind,
+    Sandbox,
+    SandboxLimits,
+    Wish,
+    sandbox,
+)
+from rollbook.envs.sandbox.launch import Launch, Rights
 from rollbook.envs.sandbox.namespaces import Namespaces, this_host
 from rollbook.envs.sandbox.processes import PROC, labelled
 from rollbook.trace.ending import Reason, RolloutFailure
+from rollbook.trace.message import Fault, ToolCall
 from tests.envs.sandbox.made import LIMITS, SHELL, TAG, until, use
 
 Inside = Callable[..., Any]
@@ -115,19 +128,65 @@ def test_without_groups_single_processes_are_bounded(made: Namespaces, tmp_path:
     use(tmp_path, bare, work, msgspec.structs.replace(LIMITS, memory=128 << 20))
 
 
-def test_a_program_that_is_missing_is_no_lost_host(tmp_path: Path) -> None:
-    class NoShell(Namespaces):
-        async def create(self, ticket: Any, wish: Wish) -> None:
-            raise FileNotFoundError(2, "no such file", "unshare")
+class Wrong(Launch):
+    """Starts something else as the holder."""
 
-    async def work() -> None:
-        keeper = Keeper(tmp_path / "t")
-        with pytest.raises(RolloutFailure) as caught:
-            await keeper.open(NoShell(Kind.UNSHARE, Rights.USER, this_host(), ()), Wish(LIMITS))
-        assert caught.value.reason is Reason.ENV_SETUP
-        assert keeper.registry.tickets() == ([], [])
+    def holder(self, limits: SandboxLimits, readonly: Sequence[str]) -> list[str]:
+        return [*readonly]
 
-    asyncio.run(work())
+
+@pytest.mark.parametrize(
+    ("argv", "reason", "says"),
+    [
+        (("/no/such/program",), Reason.ENV_SETUP, "there is no /no/such/program"),
+        (("/bin/sh", "-c", "echo no namespaces here >&2; exit 1"), Reason.ENV_SETUP, "no namespaces here"),
+        (("/bin/sh", "x" * 200_000), Reason.SANDBOX_LOST, "could not be started"),
+        (("/etc/passwd",), Reason.SANDBOX_LOST, "could not be started"),
+    ],
+)
+def test_a_sandbox_that_cannot_be_made_leaves_nothing(
+    argv: tuple[str, ...], reason: Reason, says: str, tmp_path: Path
+) -> None:
+    keeper, provider = Keeper(tmp_path / "t"), Namespaces(Kind.UNSHARE, Rights.USER, this_host())
+    provider.launch = Wrong(Kind.UNSHARE, Rights.USER, this_host())
+    with pytest.raises(RolloutFailure, match=says) as caught:
+        asyncio.run(keeper.open(provider, Wish(LIMITS, readonly=argv)))
+    assert caught.value.reason is reason
+    assert keeper.registry.tickets() == ([], [])
+
+
+UNPASSABLE = [[], [""], ["a\0b"], ["echo", "\ud800"], ["echo", "x" * (128 * 1024)], ["echo", *["y" * 1000] * 2000]]
+
+
+def test_a_command_that_cannot_be_passed_is_no_lost_host(inside: Inside) -> None:
+    async def work(box: Sandbox) -> None:
+        for argv in UNPASSABLE:
+            with pytest.raises(CommandRefused):
+                await box.exec(argv)
+        for path in ("\ud800", "x" * 300, "x" * 200_000):
+            with pytest.raises(ToolRefused):
+                await box.write(path, b"")
+            with pytest.raises(FileRefused):
+                await box.read(path, 9)
+        longest = await box.exec(["printf", "%s", "z" * (128 * 1024 - 1)])
+        assert (longest.ok, len(longest.stdout) + longest.stdout_lost) == (True, 128 * 1024 - 1)
+        many = await box.exec(["true", *["y" * 1000] * 1000])
+        assert many.ok
+
+    inside(work)
+
+
+def test_a_refusal_is_the_policys_fault_in_a_tool(tmp_path: Path) -> None:
+    class Shell(Environment):
+        @tool
+        async def shell(self, command: str) -> bytes:
+            """Runs a command."""
+            async with sandbox(folder=tmp_path / "t") as box:
+                return (await box.exec(["sh", "-c", command])).stdout
+
+    call = ToolCall(id="c", name="shell", arguments={"command": "a\0b"})
+    outcome = asyncio.run(ToolSet.of(Shell()).invoke(call))
+    assert outcome.message.fault is Fault.POLICY
 
 
 def test_a_folder_that_is_asked_for_is_seen_and_cannot_be_written(made: Namespaces, tmp_path: Path) -> None:

@@ -15,9 +15,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rollbook.envs.sandbox.files import encodable
+from rollbook.envs.sandbox.protocol import CommandRefused
 from rollbook.envs.sandbox.shield import to_the_end
 
-__all__ = ["Child", "Ended", "end_group", "spawn"]
+__all__ = ["Child", "Ended", "check_command", "end_group", "spawn"]
 
 CHUNK = 1 << 16
 
@@ -38,6 +40,22 @@ class Ended:
     flooded: bool
     """It was killed for its output."""
     seconds: float
+
+
+MAX_ARGUMENT = 128 * 1024 - 1
+MAX_ARGUMENTS = 1 << 20
+"""Bytes of one argument, which is Linux's own limit, and of all, which leaves room for a launcher's own."""
+
+
+def check_command(argv: Sequence[str]) -> None:
+    """Raises `CommandRefused` for what cannot be started, so that it is never taken for a fault of the host."""
+    if not argv or not argv[0]:
+        raise CommandRefused("the command is empty")
+    if any("\0" in each or not encodable(each) for each in argv):
+        raise CommandRefused("an argument holds a character that no argument can hold; pass it as input")
+    sizes = [len(os.fsencode(each)) for each in argv]
+    if max(sizes) > MAX_ARGUMENT or sum(sizes) + 9 * len(sizes) > MAX_ARGUMENTS:
+        raise CommandRefused(f"the arguments are too long ({sum(sizes)} bytes); pass them as input")
 
 
 def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str = "/") -> subprocess.Popen[bytes]:

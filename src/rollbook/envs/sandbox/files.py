@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 
 from rollbook.envs.sandbox.protocol import FileRefused
 
-__all__ = ["parts_of", "read_beneath"]
+__all__ = ["encodable", "parts_of", "read_beneath"]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -22,9 +22,18 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 def parts_of(path: str) -> tuple[str, ...]:
     """The names on the way. Raises `FileRefused` for a path that is empty, absolute or leads up."""
     parts = PurePosixPath(path).parts
-    if not parts or path.startswith("/") or ".." in parts or "\0" in path:
+    if not parts or path.startswith("/") or ".." in parts or "\0" in path or not encodable(path):
         raise FileRefused(f"{path!r}: give a path below the workspace")
     return parts
+
+
+def encodable(text: str) -> bool:
+    """True for text that can be the name of a file, or an argument."""
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def read_beneath(folder: int, path: str, limit: int) -> bytes:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rollbook.envs.foreign import one_line
-from rollbook.envs.sandbox.child import Child, end_group, spawn
+from rollbook.envs.sandbox.child import Child, check_command, end_group, spawn
 from rollbook.envs.sandbox.files import parts_of, read_beneath
 from rollbook.envs.sandbox.groups import Counts, counts, find_parents, make_groups
 from rollbook.envs.sandbox.judge import Evidence, judge, lost
@@ -157,6 +157,7 @@ class _Inside:
     async def exec(
         self, argv: Sequence[str], *, stdin: bytes = b"", seconds: float = 10.0, limits: SandboxLimits | None = None
     ) -> ExecResult:
+        check_command(argv)
         limits = self._wish.limits if limits is None else limits
         if self._holder.poll() is not None:
             raise lost(f"the holder of its workspace ended with code {self._holder.returncode}")

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from rollbook.envs.sandbox.child import Child, end_group, spawn
+from rollbook.envs.sandbox.child import Child, check_command, end_group, spawn
 from rollbook.envs.sandbox.files import parts_of, read_beneath
 from rollbook.envs.sandbox.judge import Evidence, judge, lost
 from rollbook.envs.sandbox.launch import ENV, limited
@@ -79,6 +79,7 @@ class _Folder:
     async def exec(
         self, argv: Sequence[str], *, stdin: bytes = b"", seconds: float = 10.0, limits: SandboxLimits | None = None
     ) -> ExecResult:
+        check_command(argv)
         limits = self._wish.limits if limits is None else limits
         label = f"{self._ticket.label}/{next(self._numbers)}"
         name, _, value = label.partition("=")

@@ -12,15 +12,21 @@ from typing import Protocol
 
 import msgspec
 
+from rollbook.envs.outcome import ToolRefused
 from rollbook.envs.sandbox.result import ExecResult, Kind, SandboxInfo, SandboxLimits
 from rollbook.errors import RollbookError
 
-__all__ = ["FileRefused", "Provider", "Sandbox", "SandboxRemains", "Ticket", "Wish"]
+__all__ = ["CommandRefused", "FileRefused", "Provider", "Sandbox", "SandboxRemains", "Ticket", "Wish"]
 
 
-class FileRefused(RollbookError):
+class FileRefused(ToolRefused):
     """A file of a sandbox cannot be read or written safely: a link, a pipe, a device, too large, not there. The fault
-    is that of what ran inside."""
+    is that of what ran inside; out of a tool it is an observation and the policy's fault."""
+
+
+class CommandRefused(ToolRefused):
+    """A command that no system can start: empty, too long, or with characters that have no place in one. Out of a tool
+    it is an observation and the policy's fault."""
 
 
 class SandboxRemains(RollbookError):
@@ -39,7 +45,8 @@ class Sandbox(Protocol):
         self, argv: Sequence[str], *, stdin: bytes = b"", seconds: float = 10.0, limits: SandboxLimits | None = None
     ) -> ExecResult:
         """Run a command in the workspace and wait for it, for at most `seconds`. `limits`: other bounds for this
-        command (memory, disk and files stay those of the sandbox). Raises `RolloutFailure` (``sandbox_lost``)."""
+        command (memory, disk and files stay those of the sandbox). Raises `RolloutFailure` (``sandbox_lost``) and
+        `CommandRefused`."""
         ...
 
     async def write(self, path: str, data: bytes) -> None:
