@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, Protocol, cast
+from typing import Annotated, Any, Protocol, cast
 
 import msgspec
 import numpy as np
@@ -75,6 +75,9 @@ class Completion:
     """int32: the prompt that the engine says it ran on; None where it does not say. Held against what was sent."""
     cached_tokens: int | None = None
     """Prompt tokens out of the engine's cache; None where it does not say."""
+    routed_experts: npt.NDArray[np.uint16] | None = None
+    """uint16, shape (tokens, layers, k): the experts of the pass that each token was sampled from, which runs over the
+    position before it; None where the engine does not say."""
     tries: int = 1
     """HTTP requests that the reply took."""
     queue: float | None = None
@@ -132,8 +135,20 @@ def _check_types(completion: Completion) -> None:
     arrays = cast("tuple[object, ...]", (completion.token_ids, completion.logprobs, completion.rescored))
     if not all(isinstance(each, np.ndarray) and each.ndim == 1 for each in arrays):
         raise RolloutFailure(Reason.ENGINE_CONTRACT, "ids, logprobs and rescored positions are no flat arrays")
+    _check_experts(completion.routed_experts, len(completion.token_ids))
     if not all(map(math.isfinite, filter(None, (told.queue, told.prefill, told.decode)))):
         raise RolloutFailure(Reason.ENGINE_CONTRACT, "a time is not finite")
+
+
+def _check_experts(experts: object, tokens: int) -> None:
+    if experts is None:
+        return
+    if not isinstance(experts, np.ndarray):
+        raise RolloutFailure(Reason.ENGINE_CONTRACT, "routed experts are no array")
+    routed = cast("npt.NDArray[Any]", experts)
+    if routed.dtype != np.uint16 or routed.ndim != 3 or len(routed) != tokens:
+        detail = f"routed experts are {routed.dtype} of shape {routed.shape}, not uint16 over {tokens} tokens"
+        raise RolloutFailure(Reason.ENGINE_CONTRACT, detail)
 
 
 def check_completion(completion: Completion, prompt: TokenIds, sampling: Sampling) -> None:
