@@ -9,12 +9,12 @@ dropped.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
 
 from rollbook.errors import ConfigError
+from rollbook.policy.http import HttpReply, error_of, failure_of
 from rollbook.trace.call import Finish, Sampling
 from rollbook.trace.ending import Reason, RolloutFailure
 
@@ -128,15 +128,6 @@ class ModelMeta(msgspec.Struct):
     data: list[_Model]
 
 
-class _Error(msgspec.Struct):
-    message: str = ""
-    type: str = ""
-
-
-class _ErrorReply(msgspec.Struct):
-    error: _Error
-
-
 def check_sampling(sampling: Sampling, stop_ids: frozenset[int]) -> None:
     """Raise `ConfigError` for what this engine cannot do."""
     foreign = set(sampling.stop_token_ids) - stop_ids
@@ -192,19 +183,9 @@ def finish_of(stop_type: str, last: int, stop_ids: frozenset[int]) -> Finish:
             raise RolloutFailure(Reason.ENGINE_CONTRACT, f"the engine stopped by {stop_type!r} behind id {last}")
 
 
-def http_failure(status: int, body: bytes) -> Exception:
-    """The failure that an HTTP error stands for: ours to report, by status and the engine's error type."""
-    try:
-        error = msgspec.json.decode(body, type=_ErrorReply).error
-    except msgspec.DecodeError:
-        error = _Error(body[:200].decode("utf-8", "replace"))
-    detail = f"HTTP {status}: {error.message}"
-    if error.type == "exceed_context_size_error":
-        return RolloutFailure(Reason.CONTEXT_OVERFLOW, detail)
-    if status == HTTPStatus.BAD_REQUEST:
-        return ConfigError(f"llama.cpp refused the request: {error.message}")
-    if status == HTTPStatus.TOO_MANY_REQUESTS:
-        return RolloutFailure(Reason.RATE_LIMITED, detail)
-    if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        return RolloutFailure(Reason.ENGINE_UNREACHABLE, detail)
-    return RolloutFailure(Reason.ENGINE_CONTRACT, detail)
+def http_failure(reply: HttpReply) -> Exception:
+    """The failure that an HTTP error stands for, by status and the engine's error type."""
+    message, kind = error_of(reply)
+    if kind == "exceed_context_size_error":
+        return RolloutFailure(Reason.CONTEXT_OVERFLOW, message)
+    return failure_of(reply)
