@@ -85,7 +85,9 @@ def judge_limit(reply: Completion) -> PolicyFinding:
     if tokens != 1:
         return PolicyFinding(about=about, verdict=BROKEN, detail=f"{tokens} tokens where 1 was asked for")
     if reply.finish not in (Finish.LENGTH, Finish.STOP):
-        return PolicyFinding(about=about, verdict=BROKEN, detail=f"a reply of the 1 token asked for ended as {reply.finish}")
+        return PolicyFinding(
+            about=about, verdict=BROKEN, detail=f"a reply of the 1 token asked for ended as {reply.finish}"
+        )
     return PolicyFinding(about=about, verdict=FINE, detail="1 asked for, 1 sampled")
 
 
@@ -96,7 +98,9 @@ def judge_stop_token(replies: Sequence[Completion], stop_ids: frozenset[int]) ->
         ids = reply.token_ids.tolist()
         inside = next((at for at, token in enumerate(ids[:-1]) if token in stop_ids), None)
         if inside is not None:
-            detail = f"the engine went on behind the end-of-turn token {ids[inside]}, for {len(ids) - inside - 1} tokens"
+            detail = (
+                f"the engine went on behind the end-of-turn token {ids[inside]}, for {len(ids) - inside - 1} tokens"
+            )
             return PolicyFinding(about=about, verdict=BROKEN, detail=detail)
         if reply.finish is Finish.STOP:
             if ids[-1] not in stop_ids:
@@ -119,7 +123,9 @@ def judge_stop_string(answer: Answer, word: str | None, text_of: Callable[[Token
     kept = word in text_of(answer.token_ids)
     match answer.finish, kept:
         case Finish.STOP_STRING, True:
-            return PolicyFinding(about=about, verdict=FINE, detail="ids are kept to the token that completes the string")
+            return PolicyFinding(
+                about=about, verdict=FINE, detail="ids are kept to the token that completes the string"
+            )
         case Finish.STOP_STRING, False:
             detail = "the tokens of the stop string were sampled but are not returned"
             return PolicyFinding(about=about, verdict=DIFFERS, detail=detail)
@@ -232,7 +238,9 @@ def judge_continuation(whole: Completion, cut: int, rest: Completion) -> PolicyF
     expected = whole.token_ids[cut:]
     at = shared(expected, rest.token_ids)
     if at == len(expected):
-        return PolicyFinding(about=about, verdict=FINE, detail=f"cut behind {cut} tokens, it goes on with the same {at}")
+        return PolicyFinding(
+            about=about, verdict=FINE, detail=f"cut behind {cut} tokens, it goes on with the same {at}"
+        )
     gap = abs(float(whole.logprobs[cut + at]) - float(rest.logprobs[at])) if at < len(rest.logprobs) else 0.0
     numbers = {"shared": float(at), "gap": gap}
     if at == 0 and gap > APART:
@@ -249,7 +257,9 @@ def judge_cache(reply: Completion, shared_tokens: int) -> PolicyFinding:
         return PolicyFinding(about=about, verdict=UNKNOWN, detail="the engine does not say what came from its cache")
     numbers = {"cached": float(cached), "seen_before": float(shared_tokens)}
     if not cached:
-        detail = f"none of {shared_tokens} tokens seen just before came from the cache: each turn costs its whole history"
+        detail = (
+            f"none of {shared_tokens} tokens seen just before came from the cache: each turn costs its whole history"
+        )
         return PolicyFinding(about=about, verdict=DIFFERS, detail=detail, numbers=numbers)
     detail = f"{cached} of {shared_tokens} tokens seen just before came from the cache"
     return PolicyFinding(about=about, verdict=FINE, detail=detail, numbers=numbers)

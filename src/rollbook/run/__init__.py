@@ -1,6 +1,7 @@
 """A run: configuration, resume, the wiring of the other rooms, and what came out."""
 
 from rollbook.run.config import RunConfig, differences
+from rollbook.run.fitness import refuse_unfit
 from rollbook.run.open import open_run
 from rollbook.run.policies import load_policy, load_renderer, policy_of
 from rollbook.run.report import RunReport, report
@@ -23,6 +24,7 @@ __all__ = [
     "load_renderer",
     "open_run",
     "policy_of",
+    "refuse_unfit",
     "report",
     "run",
     "standing",

@@ -84,7 +84,9 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until:
         if process.poll() is not None:
-            raise ServerFailed(f"the engine ended with {process.returncode}:\n{log.read_text(errors='replace')[-3000:]}")
+            raise ServerFailed(
+                f"the engine ended with {process.returncode}:\n{log.read_text(errors='replace')[-3000:]}"
+            )
         try:
             with urllib.request.urlopen(url, timeout=5):
                 return
