@@ -37,7 +37,7 @@ def vllm(python: Path, models: EngineModels, log: Path) -> Generator[str]:
     words = [str(python), "-m", "vllm.entrypoints.openai.api_server"]
     words += ["--model", str(models.hf), "--served-model-name", "smollm2", "--host", "127.0.0.1", "--port", str(port)]
     words += ["--dtype", "bfloat16", "--max-model-len", str(ENGINE_CONTEXT), "--max-num-seqs", "16", "--enforce-eager"]
-    words += ["--max-logprobs", "20", "--enable-scale-out"]
+    words += ["--max-logprobs", "20", "--enable-scale-out", "--enable-prompt-tokens-details"]
     settings = {
         "HF_HUB_OFFLINE": "1",
         "VLLM_CPU_KVCACHE_SPACE": "1",
