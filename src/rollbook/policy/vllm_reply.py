@@ -1,8 +1,8 @@
 """What comes from vLLM: replies of its two routes that take ids, read strictly and without I/O.
 
 ``/inference/v1/generate`` gives each logprob together with its id, so ids are read from there; ``/v1/completions``
-gives two lists, which have one length. Nothing is cut or filled in to fit: what disagrees with itself, the engine's counts
-or with what was asked is refused. Raw logprobs behind a grammar are of the allowed tokens alone.
+gives two lists, which have one length. Nothing is cut or filled in to fit: what disagrees with itself, the engine's
+counts or what was asked is refused. Raw logprobs behind a grammar are of the allowed tokens alone.
 """
 
 from __future__ import annotations
