@@ -1,4 +1,4 @@
-"""Reads Rollbook segments without Rollbook: python read_segment.py RUN/segments/*.seg [PART_OF_A_ROLLOUT_ID]
+"""Reads Rollbook segments without Rollbook: python read_segment.py RUN [PART_OF_A_ROLLOUT_ID], or FILE.seg... for RUN
 
 It needs msgspec (for MessagePack), zstandard and numpy, and follows docs/trace-format.md, format version 1. What it
 gives is what a trainer takes: for each trainable branch of a trace the token ids, masks, float32 log-probabilities,
@@ -173,18 +173,20 @@ def sample(path: list[tuple[int, dict[str, Any]]], trained: set[int], turns: np.
     return {name: np.concatenate(rows) for name, rows in parts.items()}
 
 
-def number(path: str) -> int:
-    """The n of <writer>-<n>.seg, which grows over the run."""
-    found = Path(path).stem.rpartition("-")[2]
-    return int(found) if found.isdecimal() else 0
+def order(path: str) -> tuple[bool, str, int]:
+    """Files of one run as they count: the parts under writers/ by name, the run's own last; within each by number."""
+    place, found = Path(path).absolute().parent.parent, Path(path).stem.rpartition("-")[2]
+    return place.parent.name != "writers", place.name, int(found) if found.isdecimal() else 0
 
 
 def main(words: list[str]) -> None:
     """One line per trace and one per sample. Of a rollout that several segments hold, the latest counts."""
-    paths, parts = [word for word in words if word.endswith(".seg")], [word for word in words if word[-4:] != ".seg"]
-    check(len(paths) > 0 and len(parts) < 2, "python read_segment.py FILE.seg... [PART_OF_A_ROLLOUT_ID]")
+    runs = [word for word in words[:1] if Path(word, "run.json").is_file()]
+    paths = [str(path) for run in runs for path in Path(run).glob("**/segments/*.seg")]
+    paths, parts = paths + [w for w in words if w[-4:] == ".seg"], [w for w in words[len(runs) :] if w[-4:] != ".seg"]
+    check(len(paths) > 0 and len(parts) < 2, "python read_segment.py RUN|FILE.seg... [PART_OF_A_ROLLOUT_ID]")
     lines: dict[str, list[str]] = {}
-    for trace in (trace for path in sorted(paths, key=number) for trace in read_segment(path)):
+    for trace in (trace for path in sorted(paths, key=order) for trace in read_segment(path)):
         row = trace["summary"]
         told = [f"{row['rollout']}  {row['kind']}/{row['reason']}  reward {row['reward']}"]
         told += [f"  {len(one['token_ids'])} tokens, {one['loss_mask'].sum()} trained" for one in samples(trace)]

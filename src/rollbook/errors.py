@@ -5,12 +5,15 @@ RollbookError
 │   ├── ModelError        a model folder, GGUF file, tokenizer or template is missing, altered or unusable
 │   │   └── VariablesUnread (in ``rollbook.run.templates``) the chat template never reads what is set for it
 │   ├── ConfigError       a configuration is wrong, or differs from the one that a run was started with
+│   ├── WorkersDie        (in ``rollbook.rollout.pool``) worker processes die faster than they give results
 │   └── StoreError        a run folder or segment cannot be opened, read or written
 │       ├── DamagedFrame  (in ``rollbook.store.frame``) stored bytes are not what was written
 │       ├── NewerFormat   written by a newer version than this one can read
 │       └── RunLocked     another process writes into the same run
 ├── RecordError           data breaks an invariant of the record; it was refused and nothing was changed
 ├── RolloutFailure        (in ``rollbook.trace.ending``) a fault that ends a rollout, with its typed reason
+│   └── EngineBusy        (in ``rollbook.policy``) the engine turns the request away for load; it is asked again
+├── WorkerLost            (in ``rollbook.rollout.pool``) the worker of an order is gone; stays in the pool
 ├── NotConforming         (in ``rollbook.render.conformance``) a renderer does not do what every renderer must
 └── ForeignError, ToolRefused, NotConvertible (in ``rollbook.envs``): what a user's own code did; stays in the rollout
 
@@ -22,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import cast
 
 __all__ = [
     "ConfigError",
@@ -33,6 +37,7 @@ __all__ = [
     "StoreError",
     "UsageError",
     "boundary",
+    "first_cause",
 ]
 
 
@@ -91,6 +96,16 @@ def boundary(what: str, wrap: Callable[[str], RollbookError]) -> Generator[None]
         if type(error).__module__ != _PANIC:
             raise
         raise wrap(f"{what}: {type(error).__name__}: {_text_of(error)}") from error
+
+
+def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first failure of a task group: the others are its consequences."""
+    cause = group.exceptions[0]
+    return (
+        first_cause(cast("BaseExceptionGroup[BaseException]", cause))
+        if isinstance(cause, BaseExceptionGroup)
+        else cause
+    )
 
 
 def _text_of(error: BaseException) -> str:

@@ -82,7 +82,7 @@ class TestBadRuns:
     def test_a_run_of_a_newer_version(self, tmp_path: Path, words: tuple[str, ...]) -> None:
         RunWriter.create(tmp_path / "run").close()
         marker = tmp_path / "run" / "run.json"
-        marker.write_text(marker.read_text().replace('"version": 1', '"version": 99'))
+        marker.write_text(marker.read_text().replace('"version": 2', '"version": 99'))
         assert "Upgrade Rollbook" in refused(rollbook(words[0], tmp_path / "run", *words[1:]))
 
 

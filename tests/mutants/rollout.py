@@ -188,7 +188,7 @@ MUTANTS = [
     mutant(
         "a late result counts",
         "state",
-        "        if timeout.expired():\n            self.stop(self.budget.out_of_time())\n",
+        "        if own.over:\n            self.stop(self.budget.out_of_time())\n",
         "",
         "turn.py::test_an_engine_that_swallows_its_cancellation_answers_too_late",
     ),

@@ -9,7 +9,7 @@ __all__ = ["MUTANTS"]
 FRAME, SEGMENT, APPEND = "tests/store/test_frame.py", "tests/store/test_segment.py", "tests/store/test_append.py"
 FOLDER, WRITER, JOURNAL = "tests/store/test_folder.py", "tests/store/test_writer.py", "tests/store/test_journal.py"
 REPAIR, READER, NOTES = "tests/store/test_repair.py", "tests/store/test_reader.py", "tests/store/test_notes.py"
-REDACT = "tests/store/test_redact.py"
+REDACT, PARTS = "tests/store/test_redact.py", "tests/store/test_parts.py"
 VERSIONS = f"{SEGMENT}::test_other_versions_and_kinds_are_refused_by_name"
 ONCE = f"{WRITER}::test_an_id_is_in_a_run_once"
 
@@ -29,9 +29,9 @@ def append(name: str, snippet: str, replacement: str, test: str) -> Mutant:
     return Mutant(f"append: {name}", "store/append.py", snippet, replacement, f"{APPEND}::{test}")
 
 
-def folder(name: str, snippet: str, replacement: str, test: str) -> Mutant:
+def folder(name: str, snippet: str, replacement: str, test: str, file: str = FOLDER) -> Mutant:
     """A rule of run folders."""
-    return Mutant(f"folder: {name}", "store/folder.py", snippet, replacement, f"{FOLDER}::{test}")
+    return Mutant(f"folder: {name}", "store/folder.py", snippet, replacement, f"{file}::{test}")
 
 
 def writer(name: str, snippet: str, replacement: str, test: str) -> Mutant:
@@ -136,7 +136,7 @@ MUTANTS = [
         "False",
         "test_what_is_not_a_run_is_named",
     ),
-    folder("a newer run is read", "found > FORMAT_VERSION", "False", "test_a_newer_run_is_refused"),
+    folder("a newer run is read", "found > FOLDER_VERSION", "False", "test_a_newer_run_is_refused"),
     folder(
         "a used folder is written into",
         "        if present:",
@@ -167,11 +167,56 @@ MUTANTS = [
     ),
     writer(
         "journals of dead writers stay",
-        "            self._found.drop_journals()",
-        "            pass",
+        "        found.drop_journals()",
+        "        pass",
         f"{JOURNAL}::test_a_rollout_spread_over_generations_comes_back",
     ),
     writer("a closed writer writes", "if self._closed:", "if False:", f"{WRITER}::test_a_closed_writer_writes_nothing"),
+    folder(
+        "parts are passed over",
+        "places = (*part_folders(folder), folder)",
+        "places = (folder,)",
+        "test_opening_a_run_finds_what_all_parts_left",
+        PARTS,
+    ),
+    folder(
+        "the record of a part counts before the owner's",
+        "return place == folder, place.name,",
+        "return place != folder, place.name,",
+        "test_the_recovered_record_counts_before_the_damaged_one_of_the_part",
+        PARTS,
+    ),
+    folder(
+        "a part may lie anywhere",
+        "if not _PART_NAME.fullmatch(name):",
+        "if False:",
+        "test_what_is_the_owners_is_refused_to_a_part",
+        PARTS,
+    ),
+    writer(
+        "parts are repaired while workers write them",
+        "                self._parts.append(RunLock(folder))\n                stack.callback(self._parts[-1].release)",
+        "                pass",
+        f"{PARTS}::test_a_living_worker_keeps_its_part",
+    ),
+    writer(
+        "parts stay locked",
+        "            done = self._seal_flights(self._found, detail)\n            self._release_parts()",
+        "            done = self._seal_flights(self._found, detail)",
+        f"{PARTS}::test_opening_a_run_finds_what_all_parts_left",
+    ),
+    writer(
+        "a run of one writer keeps its version",
+        "if self.manifest.version < FOLDER_VERSION:",
+        "if False:",
+        f"{PARTS}::test_a_run_of_one_writer_becomes_one_of_many_when_it_is_opened",
+    ),
+    writer(
+        "a part annotates",
+        "        if self.part is not None:\n            raise StoreError(f\"writer '{self.part}' of {self.folder} has",
+        "        if False:\n            raise StoreError(f\"writer '{self.part}' of {self.folder} has",
+        f"{PARTS}::test_what_is_the_owners_is_refused_to_a_part",
+    ),
     journal(
         "marks on older nodes are not stored",
         "list(islice(marks.items(), running.marks, None))",
@@ -272,7 +317,7 @@ MUTANTS = [
     Mutant(
         "reader: the earlier record counts",
         "store/reader.py",
-        "if file_order(owner) < file_order(path):",
+        "if file_order(self.folder, owner) < file_order(self.folder, path):",
         "if False:",
         f"{READER}::test_the_later_of_two_records_counts",
     ),

@@ -12,7 +12,7 @@ import numpy as np
 
 from rollbook.envs import Environment, StepResult
 from rollbook.policy import Completion, PolicyInfo, TokenIds
-from rollbook.rollout import Limiter, Limits, LoadedPolicy, RolloutSettings, head_for, run_rollout
+from rollbook.rollout import Limits, LoadedPolicy, Resources, RolloutSettings, head_for, run_rollout
 from rollbook.rollout.session import Agent, chat
 from rollbook.trace import (
     ContextPolicy,
@@ -165,7 +165,7 @@ def attempt(
     rules: EndingRules | None = None,
     agent: Agent = chat,
     sink: Sink | None = None,
-    limiter: Limiter | None = None,
+    resources: Resources | None = None,
     chosen: Family = SMOLLM,
     seed: int = 0,
     task: Task = TASK,
@@ -177,7 +177,7 @@ def attempt(
         limits=limits, sampling=sampling or Sampling(), rules=rules or EndingRules(), agent=agent, context=context
     )
     head = head_for(env, task, loaded, group="g")
-    return run_rollout(env, head, loaded, settings, seed=seed, sink=sink or MemorySink(), engine=limiter)
+    return run_rollout(env, head, loaded, settings, seed=seed, sink=sink or MemorySink(), resources=resources)
 
 
 def play(env: Environment, *said: Said, context_length: int = 1 << 20, **more: Any) -> Trace:

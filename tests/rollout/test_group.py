@@ -11,7 +11,7 @@ import pytest
 
 from rollbook.errors import StoreError, UsageError
 from rollbook.rewards import advantages
-from rollbook.rollout import GroupPlan, Limiter, Limits, LoadedPolicy, RolloutSettings, group, rollout, run_member
+from rollbook.rollout import GroupPlan, Limits, LoadedPolicy, Resources, RolloutSettings, group, rollout, run_member
 from rollbook.rollout.group import BACKOFF, MAX_BACKOFF, backoff
 from rollbook.trace import EndingRules, Fate, MemorySink, Message, Reason, Retry, RolloutFailure, Sampling, Task, Trace
 from tests.rollout.made import SMOLLM, TASK, Engine, Said, Talk, never, says, why
@@ -34,7 +34,7 @@ def member(*said: Said, rules: EndingRules | None = None, earlier: Sequence[Trac
             LoadedPolicy(Engine(said), SMOLLM.renderer),
             RolloutSettings(rules=rules or EndingRules()),
             sink=sink,
-            engine=Limiter("engine", None),
+            resources=Resources(),
             earlier=earlier,
         )
     )

@@ -140,6 +140,4 @@ def test_tool_calls_are_entered_all_or_none(limit: int, counts: list[int]) -> No
 
 
 def test_the_used_up_deadline_tells_what_was_measured_beside_the_limit() -> None:
-    assert (
-        Budget(limits(deadline=14400), seconds=300.0).out_of_time(3.5).detail == "303.500 s of own time, limit 14400 s"
-    )
+    assert Budget(limits(deadline=14400), seconds=303.5).out_of_time().detail == "303.500 s of own time, limit 14400 s"

@@ -11,7 +11,7 @@ import pytest
 
 from rollbook.envs import Rewards, StepResult, tool
 from rollbook.errors import ConfigError, StoreError
-from rollbook.rollout import Limiter, Limits, Part, RolloutSettings
+from rollbook.rollout import Limits, Part, ResourceLimit, Resources, RolloutSettings
 from rollbook.trace import (
     Drop,
     EndingRules,
@@ -306,8 +306,9 @@ async def answers() -> Any:
 
 
 async def cancelled_after(steps: int, again: int | None) -> tuple[Everywhere, MemorySink, bool]:
-    env, sink, limiter, engine = Everywhere(), MemorySink(), Limiter("engine", 1), Engine([thinks, answers])
-    task = asyncio.create_task(attempt(env, engine, sink=sink, limiter=limiter, limits=Limits()))
+    env, sink, engine = Everywhere(), MemorySink(), Engine([thinks, answers])
+    resources = Resources({"engine": ResourceLimit(limit=1)})
+    task = asyncio.create_task(attempt(env, engine, sink=sink, resources=resources, limits=Limits()))
     for _ in range(steps):
         await asyncio.sleep(0)
     task.cancel()
@@ -318,7 +319,8 @@ async def cancelled_after(steps: int, again: int | None) -> tuple[Everywhere, Me
     with contextlib.suppress(asyncio.CancelledError):
         await task
     assert asyncio.all_tasks() == {asyncio.current_task()}, "something is left running"
-    assert (limiter.in_use, limiter.waiting, engine.running) == (0, 0, 0)
+    assert all((each.in_use, each.waiting) == (0, 0) for each in resources.stats())
+    assert engine.running == 0
     return env, sink, task.cancelled()
 
 

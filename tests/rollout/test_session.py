@@ -12,7 +12,7 @@ import pytest
 
 from rollbook.envs import tool
 from rollbook.errors import RollbookError, UsageError
-from rollbook.rollout import Limiter, Limits, Session, Stopped
+from rollbook.rollout import Limits, ResourceLimit, Resources, Session, Stopped
 from rollbook.trace import Message, Reason, Role, RolloutFailure, Task, ToolCall
 from tests.rollout.made import TASK, Engine, Talk, attempt, call, detail, never, play, says, why
 
@@ -232,9 +232,10 @@ def test_a_session_whose_rollout_is_over_takes_no_step() -> None:
 def test_waiting_for_the_limiter_is_not_charged() -> None:
 
     async def scenario() -> Any:
-        limiter = Limiter("engine", 1)
+        resources = Resources({"engine": ResourceLimit(limit=1)})
+        limiter = resources.engine
         running = asyncio.ensure_future(
-            attempt(Talk(), Engine([says("x")]), limits=Limits(deadline=0.15), limiter=limiter)
+            attempt(Talk(), Engine([says("x")]), limits=Limits(deadline=0.15), resources=resources)
         )
         async with limiter.slot():
             await asyncio.sleep(0.3)

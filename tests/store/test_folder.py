@@ -77,7 +77,7 @@ def test_what_is_not_a_run_is_named(tmp_path: Path, open_run: type[RunReader]) -
 
 def test_a_newer_run_is_refused(tmp_path: Path) -> None:
     RunWriter.create(tmp_path / "run").close()
-    change(tmp_path / "run", version=2, config="what a newer version may put here")
+    change(tmp_path / "run", version=3, config="what a newer version may put here")
     for open_run in (RunReader, RunWriter.open):
         with pytest.raises(NewerFormat, match="Upgrade Rollbook"):
             open_run(tmp_path / "run")

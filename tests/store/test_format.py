@@ -135,7 +135,7 @@ def test_its_command_line_reads_several_segments(tmp_path: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "FILE.seg..."),
+        ([], "RUN|FILE.seg..."),
         (["x.seg", "a", "b"], "FILE.seg..."),
         (["x.seg"], "x.seg: No such file"),
         (["w-0.seg", "9"], "no rollout with '9' in its id"),

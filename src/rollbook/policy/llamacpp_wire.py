@@ -18,7 +18,16 @@ from rollbook.policy.http import HttpReply, error_of, failure_of
 from rollbook.trace.call import Finish, Sampling
 from rollbook.trace.ending import Reason, RolloutFailure
 
-__all__ = ["ModelMeta", "Reply", "check_sampling", "completion_body", "finish_of", "http_failure", "rescore_body"]
+__all__ = [
+    "ModelMeta",
+    "Reply",
+    "check_sampling",
+    "completion_body",
+    "finish_of",
+    "http_failure",
+    "probe_body",
+    "rescore_body",
+]
 
 ENGINE_SEED = 2**32 - 1
 """The seed that makes the engine choose one."""
@@ -45,7 +54,7 @@ _NEUTRAL: dict[str, Any] = {
     "stream": False,
 }
 _SAMPLERS = ["penalties", "temperature", "min_p", "top_k", "top_p"]
-_RESCORE = Sampling(grammar="root ::= [a-z]+")
+_WHOLE = "root ::= [a-z]+"
 # The server lists probabilities only for a reply that ends on a whole character; the grammar makes the throw-away token
 # such a one, and it does not touch the listed distribution, which is raw.
 
@@ -86,6 +95,10 @@ class Reply(msgspec.Struct):
     def entries(self) -> list[tuple[int, float]]:
         """(id, logprob) of the sampled tokens, some perhaps left out."""
         return [(entry.id, entry.logprob) for entry in self.completion_probabilities]
+
+    def highest(self) -> list[float | None]:
+        """The highest logprobs of the first sampled place; empty where they are not listed."""
+        return [other.logprob for entry in self.completion_probabilities[:1] for other in entry.top_logprobs]
 
     def listed(self, token: int) -> float | None:
         """The logprob of `token` among the alternatives for the first place; None where it is not listed."""
@@ -167,7 +180,13 @@ def completion_body(
 
 def rescore_body(prefix: Sequence[int], listed: int, time_limit: float) -> dict[str, Any]:
     """A request whose reply lists the `listed` most likely tokens behind `prefix`, with raw logprobs."""
-    return completion_body(prefix, _RESCORE, limit=1, seed=0, time_limit=time_limit) | {"n_probs": listed}
+    return probe_body(prefix, Sampling(seed=0), listed, time_limit)
+
+
+def probe_body(prompt: Sequence[int], sampling: Sampling, listed: int, time_limit: float) -> dict[str, Any]:
+    """A request for one throw-away token whose reply lists the `listed` highest logprobs of its place."""
+    whole = msgspec.structs.replace(sampling, grammar=_WHOLE)
+    return completion_body(prompt, whole, limit=1, seed=sampling.seed, time_limit=time_limit) | {"n_probs": listed}
 
 
 def finish_of(stop_type: str, last: int, stop_ids: frozenset[int]) -> Finish:

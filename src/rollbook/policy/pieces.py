@@ -22,6 +22,7 @@ from rollbook.policy.align import align, checked_logprob
 from rollbook.policy.http import HttpClient
 from rollbook.policy.llamacpp_wire import Reply, completion_body, finish_of, http_failure, rescore_body
 from rollbook.policy.protocol import Completion, TokenIds
+from rollbook.policy.remote import session_headers
 from rollbook.trace.call import LogprobKind, Sampling
 from rollbook.trace.ending import Reason, RolloutFailure
 
@@ -59,7 +60,7 @@ class PieceSampler:
         """Up to `limit` tokens behind `prompt`; versions and the client's own queue are the caller's to add. Raises
         `RolloutFailure`."""
         start: list[int] = prompt.tolist()
-        headers = {"X-Session-ID": session}
+        headers = session_headers(session)
         generation = await self._generate(start, sampling, limit, headers)
         logprobs = np.concatenate(generation.logprobs)
         rescored = np.flatnonzero(np.isnan(logprobs)).astype(np.int32)

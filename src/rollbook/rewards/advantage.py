@@ -8,21 +8,22 @@ advantage is given back as it was, and members that came later get none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from types import FunctionType
 
 import msgspec
 
 from rollbook.errors import RecordError
-from rollbook.rewards.dispositions import DEFAULT_RULES, PRODUCER, dispositions, rules_hash, voting_reward
+from rollbook.rewards.dispositions import DEFAULT_RULES, PRODUCER, dispositions, rules_hash
 from rollbook.rewards.estimators import Estimator, estimate, mean_baseline, mean_spread
+from rollbook.rewards.outcome import Outcome, outcome_of
 from rollbook.trace.annotation import Annotation
-from rollbook.trace.ending import Disposition, EndingRules, Fate
+from rollbook.trace.ending import EndingRules, Fate
 from rollbook.trace.episode import GroupKey, by_group
 from rollbook.trace.facts import ADVANTAGE, GroupAdvantages, fact
 from rollbook.trace.trace import Trace
 
-__all__ = ["Advantages", "GroupAdvantages", "advantages"]
+__all__ = ["Advantages", "GroupAdvantages", "advantages", "close_group"]
 
 
 class Advantages(msgspec.Struct, frozen=True):
@@ -85,25 +86,31 @@ def advantages(
             late += [trace.id for trace in members if trace.id not in done[key].members]
             groups.append(done[key])
         else:
-            groups.append(_close(key, members, decided, rules, chosen, scheduled))
+            outcomes = [outcome_of(trace, rules, decided[trace.id]) for trace in members]
+            groups.append(close_group(key, outcomes, rules, estimator=chosen, scheduled=scheduled))
     return Advantages(tuple(groups), tuple(late))
 
 
-def _close(
+def close_group(
     key: GroupKey,
-    members: list[Trace],
-    decided: Mapping[str, Disposition],
-    rules: EndingRules,
-    estimator: Estimator,
-    scheduled: int | None,
+    members: Sequence[Outcome],
+    rules: EndingRules = DEFAULT_RULES,
+    *,
+    estimator: Estimator = mean_baseline,
+    scheduled: int | None = None,
 ) -> GroupAdvantages:
-    votes = {trace.id: reward for trace in members if (reward := voting_reward(trace, rules)) is not None}
-    first_tries = sum(decided[trace.id].fate is not Fate.RETRIED for trace in members)
+    """The advantages of one closed group; nothing is computed from members without a vote.
+
+    `scheduled`: rollouts asked for; None: as many as were not retried. Raises `RecordError` where an estimator breaks
+    its ids.
+    """
+    votes = {each.rollout: each.vote for each in members if each.vote is not None}
+    first_tries = sum(each.disposition.fate is not Fate.RETRIED for each in members)
     return GroupAdvantages(
         group=key.group,
         seat=key.seat,
         values=estimate(estimator, votes),
-        members=tuple(trace.id for trace in members),
+        members=tuple(each.rollout for each in members),
         baseline=math.fsum(votes.values()) / len(votes) if votes else None,
         scheduled=first_tries if scheduled is None else scheduled,
         used=len(votes),

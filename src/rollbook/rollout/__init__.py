@@ -1,9 +1,11 @@
 """Rollouts: the agent loop, all limits, one rollout, groups."""
 
-from rollbook.rollout.group import EnvFactory, GroupPlan, group, rollout, run_member
-from rollbook.rollout.limiter import Limiter
+from rollbook.rollout.group import group, rollout
+from rollbook.rollout.limiter import Limiter, LimiterStats, Rate
 from rollbook.rollout.limits import Budget, Limits
 from rollbook.rollout.loaded import LoadedPolicy, derive_seed
+from rollbook.rollout.pool.orders import EnvFactory, GroupPlan, GroupRules
+from rollbook.rollout.resources import ResourceLimit, Resources
 from rollbook.rollout.rollout import RolloutSettings, head_for, run_rollout
 from rollbook.rollout.session import Agent, Session, chat
 from rollbook.rollout.state import Stopped
@@ -14,10 +16,15 @@ __all__ = [
     "Budget",
     "EnvFactory",
     "GroupPlan",
+    "GroupRules",
     "Limiter",
+    "LimiterStats",
     "Limits",
     "LoadedPolicy",
     "Part",
+    "Rate",
+    "ResourceLimit",
+    "Resources",
     "RolloutSettings",
     "Session",
     "Stopped",
@@ -27,6 +34,5 @@ __all__ = [
     "group",
     "head_for",
     "rollout",
-    "run_member",
     "run_rollout",
 ]

@@ -2,13 +2,15 @@
 
 Rules: only `ok` calls execute, side by side and at most so many at once; every other attempted call is answered by
 an error that the policy sees next, but for calls inside reasoning, which are only counted; answers keep the order
-of the calls. Where an answer ends the rollout it is recorded first.
+of the calls. Where an answer ends the rollout it is recorded first. A call waits for a slot of its tool; the time
+belongs to the limiter, and is no time of the rollout's own, only while no other call of the reply runs.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import cast
 
 from rollbook.envs import (
@@ -83,14 +85,15 @@ async def _step(state: RolloutState, reply: Message) -> StepResult | None:
 async def _execute(state: RolloutState, calls: Mapping[int, ToolCall]) -> dict[int, ToolOutcome]:
     """Run calls side by side; the outcomes by place (a model that writes ids itself may write one twice), in the
     order of the calls. A failure that ends the rollout cancels the others."""
-    began = state.watch.elapsed
+    together = _Together(state)
     failures: list[RolloutFailure] = []
     outcomes: dict[int, ToolOutcome] = {}
     running: list[asyncio.Task[None]] = []
 
     async def run(place: int, call: ToolCall) -> None:
         try:
-            outcomes[place] = await state.tools.invoke(call)
+            async with together.slot(call):
+                outcomes[place] = await state.tools.invoke(call)
         except RolloutFailure as failure:
             failures.append(failure)
             for task in running:
@@ -101,8 +104,46 @@ async def _execute(state: RolloutState, calls: Mapping[int, ToolCall]) -> dict[i
     if failures:
         raise failures[0]
     busy = sum(outcome.seconds for outcome in outcomes.values())
-    state.watch.overlapped += max(busy - (state.watch.elapsed - began), 0.0)
+    state.watch.overlapped += max(busy - together.seconds(), 0.0)
     return {place: outcomes[place] for place in calls}
+
+
+class _Together:
+    """Calls that run side by side: tells the rollout's time when all that are left wait for a slot."""
+
+    def __init__(self, state: RolloutState) -> None:
+        self._state = state
+        self._running = self._waiting = 0
+        self._part, self._since = Part.TOOL, state.watch.elapsed
+        self._ran = 0.0
+
+    @asynccontextmanager
+    async def slot(self, call: ToolCall) -> AsyncGenerator[None]:
+        """A slot of the call's tool."""
+        waiting = True
+        self._count(waiting=1)
+        try:
+            async with self._state.resources.tool(str(call.name)).slot():
+                self._count(waiting=-1, running=1)
+                waiting = False
+                yield
+        finally:
+            self._count(waiting=-1) if waiting else self._count(running=-1)
+
+    def seconds(self) -> float:
+        """Seconds during which not all that are left waited."""
+        return self._ran + (self._state.watch.elapsed - self._since if self._part is Part.TOOL else 0.0)
+
+    def _count(self, *, waiting: int = 0, running: int = 0) -> None:
+        self._waiting += waiting
+        self._running += running
+        part = Part.LIMITER if self._waiting and not self._running else Part.TOOL
+        if part is self._part:
+            return
+        self._ran, self._since = self.seconds(), self._state.watch.elapsed
+        self._part = part
+        if self._state.own_time is not None:
+            self._state.own_time.turn_to(part)
 
 
 def _not_run(call: ToolCall, limit: int) -> Message:

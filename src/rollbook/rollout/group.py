@@ -1,82 +1,26 @@
-"""Groups: the rollouts of one scheduled task, their retries, and what becomes of them when the group closes.
+"""One rollout, or one group of them, in this process: what a run is made of, for scripts and notebooks.
 
-Each member is retried by the ending rules with its own budget per reason; a retried attempt stays in the record and
-has no vote. When the last member is done the advantages are computed, once.
+Each member is retried by the ending rules with its own budget for each reason; a retried attempt stays in the record
+and has no vote.
 """
 
 from __future__ import annotations
 
-import asyncio
+import random
 import secrets
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass
 
-from rollbook.envs import Environment
-from rollbook.rewards import annotate, decide
-from rollbook.rollout.limiter import Limiter
-from rollbook.rollout.loaded import LoadedPolicy, derive_seed
+from rollbook.rewards import Outcome, annotate
+from rollbook.rollout.loaded import LoadedPolicy
+from rollbook.rollout.pool.book import Closed, GroupBook
+from rollbook.rollout.pool.desk import Desk, Keeping
+from rollbook.rollout.pool.orders import EnvFactory, GroupPlan, GroupRules
+from rollbook.rollout.pool.scheduler import Listener, Scheduler
+from rollbook.rollout.resources import ResourceLimit, Resources
 from rollbook.rollout.rollout import DEFAULT_SETTINGS, RolloutSettings, head_for, run_rollout
-from rollbook.trace import Fate, MemorySink, Sink, Task, Trace
-from rollbook.trace.disposition import ending_of
+from rollbook.trace import MemorySink, Sink, Task, Trace
 
-__all__ = ["EnvFactory", "GroupPlan", "first_cause", "group", "rollout", "run_member"]
-
-EnvFactory = Callable[[], Environment]
-"""Makes the environment of one rollout; an `Environment` class is one."""
-
-BACKOFF = 0.2
-"""Seconds before the first retry of a member; doubles with each further one, up to `MAX_BACKOFF`."""
-MAX_BACKOFF = 30.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupPlan:
-    """One scheduled group."""
-
-    id: str
-    task: Task
-    size: int
-    """How many rollouts are compared."""
-    run: str = ""
-    """The run's id; empty outside of one."""
-    config: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Resolved configuration, as plain data, for the record."""
-
-
-async def run_member(
-    make_env: EnvFactory,
-    plan: GroupPlan,
-    member: int,
-    loaded: LoadedPolicy,
-    settings: RolloutSettings,
-    *,
-    sink: Sink,
-    engine: Limiter,
-    earlier: Sequence[Trace] = (),
-) -> list[Trace]:
-    """Run one member until an attempt counts or its retries are used up; returns all attempts, `earlier` ones
-    first."""
-    attempts = list(earlier)
-    while True:
-        env, attempt = make_env(), attempts[-1].head.attempt + 1 if attempts else 0
-        trace = await run_rollout(
-            env,
-            head_for(
-                env, plan.task, loaded, group=plan.id, member=member, attempt=attempt, run=plan.run, config=plan.config
-            ),
-            loaded,
-            settings,
-            seed=derive_seed(settings.sampling.seed or 0, plan.task.id, member, attempt),
-            sink=sink,
-            engine=engine,
-        )
-        disposition = decide(trace, settings.rules, earlier=[ending_of(each).reason for each in attempts])
-        attempts.append(trace)
-        sink.annotate(annotate({trace.id: disposition}))
-        if disposition.fate is not Fate.RETRIED:
-            return attempts
-        await asyncio.sleep(backoff(len(attempts) - len(earlier)))
+__all__ = ["group", "rollout"]
 
 
 async def rollout(
@@ -86,16 +30,19 @@ async def rollout(
     *,
     settings: RolloutSettings = DEFAULT_SETTINGS,
     sink: Sink | None = None,
+    resources: Resources | None = None,
 ) -> Trace:
     """One agent's attempt at one task; returns its sealed trace. No retries. Each request carries a seed made from
     `settings.sampling.seed`.
 
     `make_env`: an `Environment` class, or a function that makes one. `sink`: where the record goes as it grows; None:
-    it stays in memory.
+    it stays in memory. `resources`: what it shares with others; None: nothing.
     """
     env = make_env()
     head = head_for(env, task, policy, group=secrets.token_hex(4))
-    return await run_rollout(env, head, policy, settings, seed=settings.sampling.seed or 0, sink=sink)
+    return await run_rollout(
+        env, head, policy, settings, seed=settings.sampling.seed or 0, sink=sink, resources=resources
+    )
 
 
 async def group(
@@ -107,32 +54,48 @@ async def group(
     settings: RolloutSettings = DEFAULT_SETTINGS,
     sink: Sink | None = None,
     concurrency: int | None = None,
+    resources: Resources | None = None,
 ) -> list[Trace]:
     """`size` rollouts of one task, side by side; returns their traces, retried attempts included.
 
     Each request carries a seed of its own, made from `settings.sampling.seed`. `concurrency`: requests to the engine
-    at once; None: no limit. Pass the traces to `advantages`.
+    at once; None: no limit. `resources`: what the rollouts share with others; takes the place of `concurrency`. Pass
+    the traces to `advantages`.
     """
-    sink = MemorySink() if sink is None else sink
+    keeping = Keeping(MemorySink() if sink is None else sink)
+    desk = Desk(
+        make_env=make_env,
+        loaded=policy,
+        settings=settings,
+        sink=keeping,
+        resources=resources or Resources({"engine": ResourceLimit(limit=concurrency)}),
+    )
     plan = GroupPlan(id=secrets.token_hex(4), task=task, size=size)
-    engine = Limiter("engine", concurrency)
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            members = [
-                tasks.create_task(run_member(make_env, plan, member, policy, settings, sink=sink, engine=engine))
-                for member in range(size)
-            ]
-    except ExceptionGroup as failed:
-        raise first_cause(failed) from failed
-    return [trace for member in members for trace in member.result()]
+    book = GroupBook(
+        plan,
+        GroupRules(),
+        settings.rules,
+        request_retries=settings.limits.request_retries,
+        chance=random.random,  # spreads waits, guards nothing
+    )
+    books = iter([book])
+
+    async def next_group() -> GroupBook | None:
+        return next(books, None)
+
+    await Scheduler(desk, _Annotating(keeping), concurrency=size).run(next_group)
+    return sorted(keeping.sealed, key=lambda trace: (trace.head.member, trace.head.attempt))
 
 
-def first_cause(failed: ExceptionGroup[Exception]) -> Exception:
-    """The first failure of a task group: the others are its consequences."""
-    cause = failed.exceptions[0]
-    return first_cause(cast("ExceptionGroup[Exception]", cause)) if isinstance(cause, ExceptionGroup) else cause
+@dataclass(frozen=True, slots=True)
+class _Annotating(Listener):
+    """Keeps what became of each attempt."""
 
+    sink: Sink
 
-def backoff(retries: int) -> float:
-    """Seconds to wait before the `retries`-th retry."""
-    return min(BACKOFF * 2.0 ** min(retries - 1, 16), MAX_BACKOFF)
+    def ended(self, outcome: Outcome, *, late: bool) -> None:
+        del late
+        self.sink.annotate(annotate({outcome.rollout: outcome.disposition}))
+
+    def closed(self, closed: Closed) -> None:
+        """Nobody waits for it."""

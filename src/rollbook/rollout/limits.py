@@ -14,7 +14,7 @@ import msgspec
 from rollbook.errors import ConfigError
 from rollbook.trace import Ending, Reason
 
-__all__ = ["Allowance", "Budget", "Limits"]
+__all__ = ["Allowance", "Budget", "Limits", "RequestRetries"]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +34,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds of the rollout's own time: decoding and tools, without waiting for limiters."""
     wall: float | None = 3600.0
     """Seconds from start to stop whatever happens; reaching it is an error, for it says nothing of the policy."""
+    request_retries: int = 3
+    """Requests to the engine that are made again after they failed in transit, over all attempts of one scheduled
+    rollout; 0 for none. What the engine turns away for load is waited out and does not count."""
     setup_timeout: float = 120.0
     """Seconds for `setup`; more is `error/env_setup`."""
     score_timeout: float = 60.0
@@ -43,7 +46,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name, value in msgspec.structs.asdict(self).items():
-            if value is not None and not value > 0:
+            if value is not None and not value > 0 and (name, value) != ("request_retries", 0):
                 raise ConfigError(f"Limits: {name} must be above 0 or None, not {value}")
 
 
@@ -54,6 +57,13 @@ class Allowance:
     tokens: int
     reason: Reason
     """Of the ending, where the generation reaches it."""
+
+
+@dataclass(slots=True)
+class RequestRetries:
+    """The budget of requests that are made again; one for all attempts of a scheduled rollout."""
+
+    left: int
 
 
 @dataclass(slots=True)
@@ -98,10 +108,9 @@ class Budget:
         """Own time that is left; infinite without a deadline."""
         return float("inf") if self.limits.deadline is None else self.limits.deadline - self.seconds
 
-    def out_of_time(self, running: float = 0.0) -> Ending:
-        """The ending for a used-up deadline: the measured time, apart from the limit. `running`: seconds not
-        charged yet."""
-        return Ending(Reason.DEADLINE, f"{self.seconds + running:.3f} s of own time, limit {self.limits.deadline} s")
+    def out_of_time(self) -> Ending:
+        """The ending for a used-up deadline: the measured time, apart from the limit."""
+        return Ending(Reason.DEADLINE, f"{self.seconds:.3f} s of own time, limit {self.limits.deadline} s")
 
     def spend_calls(self, count: int) -> Ending | None:
         """Enter `count` tool calls before they execute; an ending, and nothing entered, where they exceed what is

@@ -22,9 +22,9 @@ from rollbook.envs import Environment, ForeignError, ToolSet, call_foreign
 from rollbook.envs.convert import plain_json
 from rollbook.errors import ConfigError, RecordError, RollbookError, StoreError, boundary
 from rollbook.rewards import score_trace
-from rollbook.rollout.limiter import Limiter
-from rollbook.rollout.limits import Budget, Limits
+from rollbook.rollout.limits import Budget, Limits, RequestRetries
 from rollbook.rollout.loaded import LoadedPolicy
+from rollbook.rollout.resources import Resources
 from rollbook.rollout.session import Agent, Session, as_messages, chat
 from rollbook.rollout.state import RolloutState, Stopped
 from rollbook.rollout.stopwatch import Part, Stopwatch
@@ -83,10 +83,15 @@ async def run_rollout(
     *,
     seed: int,
     sink: Sink | None = None,
-    engine: Limiter | None = None,
+    resources: Resources | None = None,
+    retries: RequestRetries | None = None,
 ) -> Trace:
     """Run one attempt and return its sealed trace. Raises only `StoreError` (the record cannot be kept) and
-    cancellation."""
+    cancellation.
+
+    `retries`: requests that may be made again, shared with other attempts; None: as many as the limits say. A
+    cancellation that carries a `Reason` (``task.cancel(reason)``) ends the rollout with it.
+    """
     trace = Trace(msgspec.structs.replace(head, context_policy=settings.context))
     state = RolloutState(
         env=env,
@@ -96,19 +101,25 @@ async def run_rollout(
         budget=Budget(settings.limits),
         trace=trace,
         sink=MemorySink() if sink is None else sink,
-        engine=Limiter("engine", None) if engine is None else engine,
+        resources=Resources() if resources is None else resources,
         watch=Stopwatch(),
+        retries=RequestRetries(settings.limits.request_retries) if retries is None else retries,
         context=settings.context,
     )
     state.sink.begin(trace)
     try:
         trace.end(state.close(await _attempt(state, settings.agent)))
-    except asyncio.CancelledError:
-        trace.end(state.close(Ending(settings.cancelled_as)))
+    except asyncio.CancelledError as error:
+        trace.end(state.close(Ending(_why(error, settings))))
         raise
     finally:
         await _to_its_end(_finish(state, settings.rules))
     return trace
+
+
+def _why(error: asyncio.CancelledError, settings: RolloutSettings) -> Reason:
+    said: tuple[object, ...] = error.args
+    return next((each for each in said if isinstance(each, Reason)), settings.cancelled_as)
 
 
 async def _attempt(state: RolloutState, agent: Agent) -> Ending:
@@ -128,8 +139,10 @@ async def _attempt(state: RolloutState, agent: Agent) -> Ending:
 
 async def _act(state: RolloutState, agent: Agent) -> Ending:
     try:
-        with state.watch.span(Part.SANDBOX):
-            observation = await _set_up(state)
+        with state.watch.span(Part.LIMITER):
+            async with state.resources.sandbox.slot():
+                with state.watch.span(Part.SANDBOX):
+                    observation = await _set_up(state)
         with boundary("agent", _AgentError):
             await agent(Session(state, observation))
     except Stopped as stopped:
@@ -178,14 +191,22 @@ async def _score(state: RolloutState, rules: EndingRules) -> None:
     trace = state.trace
     if trace.ending is None or isinstance(rules.rule(trace.ending.reason), Drop | Retry):
         return
+    with state.watch.span(Part.LIMITER):
+        async with state.resources.scoring.slot():
+            with state.watch.span(Part.SCORING):
+                await _score_now(state)
+
+
+async def _score_now(state: RolloutState) -> None:
+    """The scorer's time begins here, where its slot is taken."""
+    trace = state.trace
     asked = msgspec.structs.replace(trace.head, task=copy.deepcopy(trace.task))
-    with state.watch.span(Part.SCORING):
-        await _keep_final_state(state)
-        seconds = state.budget.limits.score_timeout
-        try:
-            await score_trace(state.env, trace, turn_rewards=state.turn_rewards, seconds=seconds)
-        finally:
-            trace.head = asked  # whatever the scorer did to it
+    await _keep_final_state(state)
+    seconds = state.budget.limits.score_timeout
+    try:
+        await score_trace(state.env, trace, turn_rewards=state.turn_rewards, seconds=seconds)
+    finally:
+        trace.head = asked  # whatever the scorer did to it
 
 
 async def _keep_final_state(state: RolloutState) -> None:

@@ -8,7 +8,6 @@ tools, never for waiting on a limiter.
 
 from __future__ import annotations
 
-import asyncio
 import traceback
 from collections.abc import Awaitable, Generator
 from contextlib import contextmanager
@@ -17,9 +16,10 @@ from typing import NoReturn, TypeVar
 
 from rollbook.envs import Environment, ToolSet
 from rollbook.errors import RollbookError, StoreError, boundary
-from rollbook.rollout.limiter import Limiter
-from rollbook.rollout.limits import Budget
+from rollbook.rollout.limits import Budget, RequestRetries
 from rollbook.rollout.loaded import LoadedPolicy
+from rollbook.rollout.own_time import OwnTime
+from rollbook.rollout.resources import Resources
 from rollbook.rollout.stopwatch import Stopwatch
 from rollbook.trace import (
     ROOT,
@@ -63,9 +63,11 @@ class RolloutState:
     budget: Budget
     trace: Trace
     sink: Sink
-    engine: Limiter
-    """Slots of the engine, shared with the other rollouts."""
+    resources: Resources
+    """What it shares with the other rollouts."""
     watch: Stopwatch
+    retries: RequestRetries
+    """What is left of the member's budget of requests that are made again."""
     context: ContextPolicy = ContextPolicy.KEEP
     """How earlier turns stand in later prompts."""
     leaf: int = ROOT
@@ -78,6 +80,8 @@ class RolloutState:
     """What stopped the rollout first; None while it runs."""
     busy: bool = False
     """True while a step runs."""
+    own_time: OwnTime | None = None
+    """Runs while a request or a tool does; None: no time is charged."""
 
     def stop(self, ending: Ending) -> NoReturn:
         """End the rollout here."""
@@ -132,18 +136,17 @@ class RolloutState:
     async def within_deadline(self, work: Awaitable[_Result]) -> _Result:
         """Await `work`, but no longer than the rollout's own time lasts; its time is charged. What comes after the
         deadline does not count, be it a result or a failure."""
-        left = self.budget.seconds_left
-        began = self.watch.elapsed
-        timeout = asyncio.timeout(None if left == float("inf") else max(left, 0.0))
+        own = OwnTime(self.budget, self.watch)
         try:
-            async with timeout:
+            async with own:
+                self.own_time = own
                 result = await work
         except (TimeoutError, RollbookError):
-            if not timeout.expired():
+            if not own.over:
                 raise
-            self.stop(self.budget.out_of_time(self.watch.elapsed - began))
+            self.stop(self.budget.out_of_time())
         finally:
-            self.budget.seconds += self.watch.elapsed - began
-        if timeout.expired():
+            self.own_time = None
+        if own.over:
             self.stop(self.budget.out_of_time())
         return result

@@ -52,6 +52,11 @@ class Stopwatch:
             self._switch()
             self._stack.pop()
 
+    def turn_to(self, part: Part) -> None:
+        """What is left of the innermost span belongs to `part`."""
+        self._switch()
+        self._stack[-1] = part
+
     def add_engine(self, **parts: float | None) -> None:
         """Enter what the engine reported of one call; None is left out, not counted as 0."""
         for name, seconds in parts.items():

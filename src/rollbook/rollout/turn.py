@@ -8,20 +8,17 @@ token contract is an error: its call is recorded, of its tokens nothing.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 
 import msgspec
 import numpy as np
 
-from rollbook.errors import ModelError, RecordError, RollbookError
-from rollbook.policy.protocol import Completion, TokenIds, check_completion
+from rollbook.errors import ModelError, RecordError
+from rollbook.policy.protocol import TokenIds
 from rollbook.render.context import Extension, Past, Rewrite, go_on
 from rollbook.render.protocol import RenderedMessage, Rendering
-from rollbook.rollout.limits import Allowance
-from rollbook.rollout.loaded import derive_seed
+from rollbook.rollout.asking import Answer, Segment, ask, record_failure
 from rollbook.rollout.state import RolloutState
 from rollbook.rollout.stopwatch import Part
 from rollbook.trace import (
@@ -40,30 +37,11 @@ from rollbook.trace import (
     Role,
     RolloutFailure,
     RunKind,
-    Sampling,
+    Runs,
     make_runs,
 )
 
 __all__ = ["observe", "take_turn"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """One request as it was sent."""
-
-    sampling: Sampling
-    started: float
-    """Seconds since the rollout began."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Reply:
-    """A reply with its request and times."""
-
-    completion: Completion
-    finish: Finish
-    request: _Request
-    wall: float
 
 
 async def take_turn(state: RolloutState, observation: Sequence[Message]) -> Message:
@@ -79,16 +57,13 @@ async def take_turn(state: RolloutState, observation: Sequence[Message]) -> Mess
         _record(state, step)
         rendering = step.rendering
         prompt = np.concatenate((state.trace.graph.path_ids(state.leaf), rendering.prompt_ids))
-    with state.watch.span(Part.LIMITER):
-        async with state.engine.slot():
-            with state.watch.span(Part.CPU):
-                reply = await _sample(state, prompt, allowance)
+    answer = await ask(state, prompt, allowance)
     with state.watch.span(Part.CPU):
-        message = _commit(state, reply, rendering)
-    if reply.finish is Finish.LENGTH:
-        state.stop(Ending(allowance.reason, f"{len(reply.completion.token_ids)} tokens in one generation"))
-    if reply.finish is Finish.ABORT:
-        raise RolloutFailure(Reason.ENGINE_UNREACHABLE, f"the engine aborted: {reply.completion.engine_finish}")
+        message = _commit(state, answer, rendering)
+    if answer.failure is not None:
+        raise answer.failure
+    if answer.finish is Finish.LENGTH:
+        state.stop(Ending(allowance.reason, f"{len(answer.token_ids)} tokens in one generation"))
     state.unanswered = message
     return message
 
@@ -165,129 +140,76 @@ def _origin(message: Message) -> Origin:
     return Origin.USER if message.role is Role.USER else Origin.ENVIRONMENT
 
 
-async def _sample(state: RolloutState, prompt: TokenIds, allowance: Allowance) -> _Reply:
-    """One request. One that failed, or that a deadline or a cancellation cut off, is recorded as a call without a
-    node."""
-    seed = derive_seed(state.sampling.seed or 0, len(state.trace.calls))
-    sampling = msgspec.structs.replace(state.sampling, max_tokens=allowance.tokens, seed=seed)
-    request = _Request(sampling, state.watch.elapsed)
-    try:
-        with state.watch.span(Part.ENGINE):
-            completion = await state.within_deadline(
-                state.loaded.policy.sample(prompt, sampling, session=state.trace.id)
-            )
-        wall = state.watch.elapsed - request.started
-        check_completion(completion, prompt, sampling)
-        # The engine's own queue is no time of the rollout's; it cannot have been longer than the call.
-        state.budget.seconds -= min(max(completion.queue or 0.0, 0.0), wall)
-        finish = _finish(state, completion, allowance)
-    except RollbookError as error:
-        _record_failure(state, request, str(error))
-        raise
-    except asyncio.CancelledError:
-        _record_failure(state, request, "cancelled while it ran")
-        raise
-    state.watch.add_engine(queue=completion.queue, prefill=completion.prefill, decode=completion.decode)
-    return _Reply(completion, finish, request, wall)
-
-
-def _record_failure(state: RolloutState, request: _Request, error: str) -> None:
-    if state.trace.sealed:
-        return  # an agent left this step running behind the end of its rollout
-    state.trace.add_call(
-        Call(
-            after=state.leaf,
-            sampling=request.sampling,
-            finish=Finish.ERROR,
-            error=error,
-            started=request.started,
-            wall=state.watch.elapsed - request.started,
-        )
-    )
-
-
-def _finish(state: RolloutState, completion: Completion, allowance: Allowance) -> Finish:
-    """Why the generation stopped, by its tokens: an engine's word alone is not believed.
-
-    Raises `RolloutFailure` (`engine_contract`) where the tokens do not bear it out.
-    """
-    ids, info = completion.token_ids, state.loaded.renderer.info
-    if len(ids) and int(ids.max()) >= info.vocab_size:
-        raise RolloutFailure(Reason.ENGINE_CONTRACT, f"id {ids.max()} is not in the vocabulary of {info.vocab_size}")
-    match completion.finish:
-        case Finish.ABORT:
-            return Finish.ABORT
-        case Finish.ERROR:
-            raise RolloutFailure(Reason.ENGINE_CONTRACT, f"an error came as a reply: {completion.engine_finish}")
-        case _ if int(ids[-1]) in info.stop_ids.union(state.sampling.stop_token_ids):
-            return Finish.STOP
-        case Finish.STOP_STRING if state.sampling.stop:
-            return Finish.STOP_STRING
-        case _ if len(ids) >= allowance.tokens:
-            return Finish.LENGTH
-        case finish:
-            raise RolloutFailure(
-                Reason.ENGINE_CONTRACT,
-                f"finish '{completion.engine_finish}' ({finish}) behind {len(ids)} of {allowance.tokens} tokens, the "
-                f"last id {ids[-1]} ends no turn",
-            )
-
-
-def _commit(state: RolloutState, reply: _Reply, rendering: Rendering) -> Message:
-    """Enter one reply into the trace and make it durable; nothing of one that breaks the record's rules."""
-    completion, trace = reply.completion, state.trace
-    ids = completion.token_ids
+def _commit(state: RolloutState, answer: Answer, rendering: Rendering) -> Message:
+    """Enter one turn into the trace and make it durable; nothing of one that breaks the record's rules."""
+    trace, ids = state.trace, answer.token_ids
     parsed = state.loaded.renderer.parse(
         ids,
         state.tools.specs,
         inside_reasoning=rendering.inside_reasoning,
-        cut=reply.finish in (Finish.LENGTH, Finish.ABORT),
+        cut=answer.finish in (Finish.LENGTH, Finish.ABORT),
         call_prefix=f"call_{state.budget.turns}_",
     )
     after, node = state.leaf, None
     if len(ids):
         try:
-            state.leaf = node = _add_node(state, parsed.message, completion, rendering.prompt_ids)
+            state.leaf = node = _add_node(state, parsed.message, answer, rendering.prompt_ids)
         except RecordError as error:
-            _record_failure(state, reply.request, str(error))
+            for segment in answer.segments:
+                record_failure(state, segment.request, str(error))
             raise RolloutFailure(Reason.ENGINE_CONTRACT, str(error)) from error
-    trace.add_call(_call(reply, node, after))
+    for segment in answer.segments:
+        trace.add_call(_call(segment, node, after))
     state.budget.turns += 1
     state.budget.tokens += len(ids)
     state.store()
     return parsed.message
 
 
-def _add_node(state: RolloutState, message: Message, completion: Completion, scaffold: TokenIds) -> int:
-    ids = completion.token_ids
+def _add_node(state: RolloutState, message: Message, answer: Answer, scaffold: TokenIds) -> int:
+    replies = [segment.completion for segment in answer.segments]
+    ids = answer.token_ids
+    starts = np.cumsum([0, *(len(reply.token_ids) for reply in replies)]).tolist()
+    # Versions that only some segments tell are not told.
+    told = all(reply.versions or not len(reply.token_ids) for reply in replies)
+    call = len(state.trace.calls)
     return state.trace.graph.add(
         message,
         parent=state.leaf,
         origin=Origin.POLICY,
         token_ids=np.concatenate((scaffold, ids)),
         runs=make_runs((RunKind.SCAFFOLD, len(scaffold)), (RunKind.SAMPLED, len(ids))),
-        logprobs=completion.logprobs,
-        rescored=completion.rescored,
-        versions=make_runs(*completion.versions),
-        segments=make_runs((len(state.trace.calls), len(ids))),
+        logprobs=np.concatenate([reply.logprobs for reply in replies]),
+        rescored=np.concatenate([reply.rescored + start for reply, start in zip(replies, starts, strict=False)]),
+        versions=_joined([run for reply in replies for run in reply.versions] if told else []),
+        segments=make_runs(*((call + at, len(reply.token_ids)) for at, reply in enumerate(replies))),
     )
 
 
-def _call(reply: _Reply, node: int | None, after: int) -> Call:
-    completion, request = reply.completion, reply.request
+def _joined(versions: Sequence[tuple[int, int]]) -> Runs:
+    """One run list over all segments."""
+    joined: list[tuple[int, int]] = []
+    for version, count in versions:
+        before = joined.pop()[1] if joined and joined[-1][0] == version else 0
+        joined.append((version, before + count))
+    return make_runs(*joined)
+
+
+def _call(segment: Segment, node: int | None, after: int) -> Call:
+    completion, request = segment.completion, segment.request
     return Call(
-        node=node,
+        node=node if len(completion.token_ids) else None,
         after=after,
         sampling=request.sampling,
         logprob_kind=completion.logprob_kind,
-        finish=reply.finish,
+        finish=segment.finish,
         engine_finish=completion.engine_finish,
         prompt_tokens=completion.prompt_tokens,
         completion_tokens=len(completion.token_ids),
         cached_tokens=completion.cached_tokens,
-        tries=completion.tries,
+        tries=segment.tries,
         started=request.started,
-        wall=reply.wall,
+        wall=segment.wall,
         queue=completion.queue,
         prefill=completion.prefill,
         decode=completion.decode,

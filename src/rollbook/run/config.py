@@ -13,7 +13,8 @@ from typing import Any, cast
 import msgspec
 
 from rollbook.errors import ConfigError
-from rollbook.rollout import Limits
+from rollbook.rollout import GroupRules, Limits, ResourceLimit
+from rollbook.rollout.resources import check_limits
 from rollbook.trace import ContextPolicy, EndingRules, Sampling
 
 __all__ = ["RunConfig", "differences"]
@@ -49,6 +50,10 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     template_variables: dict[str, Any] = {}
     """Further variables of the chat template, e.g. ``enable_thinking``; plain JSON data."""
     rules: EndingRules = EndingRules()
+    groups: GroupRules = GroupRules()
+    """When groups close, and what is made of those that lack members or a signal."""
+    resources: dict[str, ResourceLimit] = {}
+    """Limits by the resource's name: ``engine``, ``tool:NAME``, ``sandbox``, ``scoring``, ``judge``."""
     spread: bool = False
     """Divide advantages by the group's spread."""
 
@@ -56,6 +61,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("tasks", "group"):
             if msgspec.structs.asdict(self)[name] < 1:
                 raise ConfigError(f"a run needs at least one of '{name}'")
+        check_limits(self.resources)
 
     def plain(self) -> dict[str, Any]:
         """The configuration as plain data, just as it reads back from the record: JSON knows no tuples.

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from rollbook.errors import ConfigError
+from rollbook.rollout import GroupRules
 from rollbook.run.config import RunConfig, differences
 from rollbook.store import Manifest, RunWriter, read_manifest, write_manifest
 from rollbook.trace import ContextPolicy
@@ -93,8 +94,15 @@ def open_folder(config: RunConfig, folder: Path, *, resume: bool, allow_changed:
 
 
 def _check_same(config: RunConfig, stored: Stored, folder: Path, allow_changed: bool) -> None:
-    # A run that was stored before there was a choice kept the sampled ids, and set nothing of its template.
-    before: dict[str, Any] = {"context": ContextPolicy.KEEP.value, "template_variables": {}, **stored.asked}
+    # What a run did that was stored before there was a choice.
+    before: dict[str, Any] = {
+        "context": ContextPolicy.KEEP.value,
+        "template_variables": {},
+        "groups": msgspec.to_builtins(GroupRules()),
+        "resources": {},
+        **stored.asked,
+    }
+    before["limits"] = {"request_retries": 0, **before.get("limits", {})}
     changed = differences(before, config.plain())
     listed = "".join(f"\n  {line}" for line in changed)
     never = [line for line in changed if line.startswith(FIXED)]

@@ -1,8 +1,12 @@
 """The run folder: its marker, its layout, and who may write into it.
 
 A folder is a run if it holds `run.json` of this format; that file is written first, atomically. A folder that exists
-and is something else is never written into. One process writes at a time: it holds a lock on the file `lock`, which
-the system frees when the process dies, so a stale lock cannot be.
+and is something else is never written into. Each writer has its own segments and journal, and holds a lock on its own
+file `lock`, which the system frees when the process dies, so a stale lock cannot be: the run's owner in the run folder
+itself, each worker that joined in its part ``writers/<name>``.
+
+Files have one order over the whole run: the parts by name, the owner's last; within each by number. Where a rollout
+stands in two files, the last one counts: the owner's, which it recovered, before the damaged one of a part.
 """
 
 from __future__ import annotations
@@ -23,9 +27,9 @@ import msgspec
 
 from rollbook.errors import NewerFormat, RunLocked, StoreError
 from rollbook.store.append import replace_file
-from rollbook.store.frame import FORMAT_VERSION
 
 __all__ = [
+    "FOLDER_VERSION",
     "FORMAT_NAME",
     "Manifest",
     "RunLock",
@@ -34,9 +38,11 @@ __all__ = [
     "create_folder",
     "file_order",
     "journal_files",
-    "make_parts",
+    "make_subfolders",
     "next_number",
     "numbered_path",
+    "part_folder",
+    "part_folders",
     "read_manifest",
     "rollbook_version",
     "segment_files",
@@ -44,9 +50,13 @@ __all__ = [
 ]
 
 FORMAT_NAME = "rollbook-run"
+FOLDER_VERSION = 2
+"""Version of the folder's layout: 2 has parts, which a reader of version 1 would pass over."""
 _MANIFEST = "run.json"
 _LOCK = "lock"
-_PARTS = ("segments", "journal", "annotations")
+_WRITERS = "writers"
+_OWN = ("segments", "journal")
+_PART_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 _NUMBERED = re.compile(r".+-(\d+)\.(?:seg|jnl)")
 
 
@@ -54,7 +64,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What `run.json` holds."""
 
     format: str = FORMAT_NAME
-    version: int = FORMAT_VERSION
+    version: int = FOLDER_VERSION
     created: float
     """Unix seconds."""
     rollbook: str
@@ -103,9 +113,9 @@ def _check_manifest(plain: Any, path: Path) -> None:
     if fields.get("format") != FORMAT_NAME:
         raise StoreError(f"{path} belongs to another tool (format {fields.get('format')!r}), not to a Rollbook run")
     found = fields.get("version")
-    if isinstance(found, int) and found > FORMAT_VERSION:
+    if isinstance(found, int) and found > FOLDER_VERSION:
         raise NewerFormat(
-            f"{path} has format version {found}; this Rollbook reads versions up to {FORMAT_VERSION}. Upgrade Rollbook."
+            f"{path} has format version {found}; this Rollbook reads versions up to {FOLDER_VERSION}. Upgrade Rollbook."
         )
 
 
@@ -126,26 +136,45 @@ def create_folder(folder: Path, config: Mapping[str, Any]) -> Manifest:
             raise StoreError(f"{folder} is not empty ({present[0]} ...). {remedy} choose a new folder")
         manifest = Manifest(created=time.time(), rollbook=rollbook_version(), config=dict(config))
         write_manifest(folder, manifest)
-        make_parts(folder)
+        make_subfolders(folder, annotations=True)
     except OSError as error:
         raise StoreError(f"{folder} cannot be made: {error.strerror}") from error
     return manifest
 
 
-def make_parts(folder: Path) -> None:
-    """Make the subfolders that are not there."""
-    for part in _PARTS:
-        (folder / part).mkdir(exist_ok=True)
+def make_subfolders(folder: Path, *, annotations: bool) -> None:
+    """Make the subfolders of a run or of a part that are not there."""
+    for name in (*_OWN, "annotations") if annotations else _OWN:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+
+
+def part_folder(folder: Path, name: str) -> Path:
+    """The part of the writer `name`; raises `StoreError` where that is no name for one."""
+    if not _PART_NAME.fullmatch(name):
+        raise StoreError(
+            f"'{name[:40]}' cannot name a writer; use 1 to 100 letters, digits, '-', '_' and '.', not '.' first"
+        )
+    return folder / _WRITERS / name
+
+
+def part_folders(folder: Path) -> list[Path]:
+    """The parts that writers made, by name; a part has none itself."""
+    return sorted(path for path in (folder / _WRITERS).glob("*") if path.is_dir())
 
 
 def segment_files(folder: Path) -> list[Path]:
-    """All segments, oldest first."""
-    return sorted((folder / "segments").glob("*.seg"), key=file_order)
+    """All segments of a run with its parts, or of one part, in their order."""
+    return _files(folder, "segments", "*.seg")
 
 
 def journal_files(folder: Path) -> list[Path]:
-    """All generations of the journal, oldest first."""
-    return sorted((folder / "journal").glob("*.jnl"), key=file_order)
+    """All generations of the journals, likewise."""
+    return _files(folder, "journal", "*.jnl")
+
+
+def _files(folder: Path, under: str, pattern: str) -> list[Path]:
+    places = (*part_folders(folder), folder)
+    return [path for place in places for path in sorted((place / under).glob(pattern), key=_number_order)]
 
 
 def annotation_files(folder: Path) -> list[Path]:
@@ -153,20 +182,25 @@ def annotation_files(folder: Path) -> list[Path]:
     return sorted((folder / "annotations").glob("*.ann"))
 
 
-def file_order(path: Path) -> tuple[int, str]:
-    """Sorts segments and journal files by when they were begun."""
+def file_order(folder: Path, path: Path) -> tuple[bool, str, int, str]:
+    """The order of a run's segments, and of its journals: the sort key of one of them."""
+    place = path.parent.parent
+    return place == folder, place.name, *_number_order(path)
+
+
+def _number_order(path: Path) -> tuple[int, str]:
     match = _NUMBERED.fullmatch(path.name)
     return (int(match[1]) if match else -1), path.name
 
 
 def next_number(files: list[Path]) -> int:
     """The number of the next file: one more than the newest."""
-    return 1 + max((file_order(path)[0] for path in files), default=0)
+    return 1 + max((_number_order(path)[0] for path in files), default=0)
 
 
-def numbered_path(folder: Path, part: str, writer: str, number: int, suffix: str) -> Path:
-    """`<part>/<writer>-<n>.<suffix>`."""
-    return folder / part / f"{writer}-{number:06d}.{suffix}"
+def numbered_path(folder: Path, under: str, writer: str, number: int, suffix: str) -> Path:
+    """`<under>/<writer>-<n>.<suffix>`."""
+    return folder / under / f"{writer}-{number:06d}.{suffix}"
 
 
 def annotation_path(folder: Path, producer: str) -> Path:
@@ -178,7 +212,7 @@ def annotation_path(folder: Path, producer: str) -> Path:
 
 
 class RunLock:
-    """The right to write into a run, held until `release` or the death of the process."""
+    """The right to write into a run or a part of it, held until `release` or the death of the process."""
 
     __slots__ = ("_descriptor",)
 
@@ -203,6 +237,12 @@ class RunLock:
         holder = f"pid {os.getpid()} on {socket.gethostname()}"
         # one length for all holders: cutting a file to nothing and closing it makes some file systems flush it
         os.pwrite(self._descriptor, f"{holder:<127.127}\n".encode("utf-8", "replace"), 0)
+
+    def __enter__(self) -> RunLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def release(self) -> None:
         """Give the right back; a second time does nothing."""

@@ -1,8 +1,8 @@
 """The reader of a run: a `TraceSource` on disk that needs no lock and may read while the run is written.
 
-Rules: only whole frames are seen; each call looks at what is there now. What cannot be read is skipped and told in
-`report`; a strict reader raises instead. (An unfinished tail alone does not raise: a writer may be at work there.)
-Asking for one trace always raises if that trace is damaged.
+Rules: the parts of all writers are read as one; only whole frames are seen; each call looks at what is there now.
+What cannot be read is skipped and told in `report`; a strict reader raises instead. (An unfinished tail alone does not
+raise: a writer may be at work there.) Asking for one trace always raises if that trace is damaged.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class RunReader(TraceSource):
         return list(self._owner)
 
     def summaries(self) -> Iterator[Summary]:
-        """One row per sealed rollout, in the order of sealing, without reading any trace."""
+        """One row per sealed rollout, without reading any trace: part by part, each in the order of sealing."""
         self._refresh()
         for path in segment_files(self.folder):
             if path in self._segments:
@@ -61,7 +61,7 @@ class RunReader(TraceSource):
                 yield from (row for row in rows if self._owner.get(row.rollout, path) == path)
 
     def traces(self) -> Iterator[Trace]:
-        """All sealed traces, in the order of sealing."""
+        """All sealed traces, in the order of `summaries`."""
         self._refresh()
         for path in segment_files(self.folder):
             for found in self._segments[path].traces() if path in self._segments else ():
@@ -108,7 +108,7 @@ class RunReader(TraceSource):
         self._segments[path] = segment
         for entry in entries:
             owner = self._owner.setdefault(entry.rollout, path)
-            if file_order(owner) < file_order(path):
+            if file_order(self.folder, owner) < file_order(self.folder, path):
                 self._owner[entry.rollout] = path
 
     def _check(self) -> None:

@@ -45,6 +45,8 @@ def redact_trace(
         for path in segment_files(writer.folder):
             segment = SegmentReader(path)
             if any(entry.rollout == rollout for entry in segment.entries()):
+                if not segment.sealed:
+                    raise StoreError(f"{path} is being written, or damaged; a redaction needs it sealed")
                 redacted = redact(segment.get(rollout), *nodes, task=task, final_state=final_state)
                 replace_file(path, _rewritten(path, redacted))
                 return redacted

@@ -1,4 +1,4 @@
-"""Opening a run for writing: cut unfinished tails, seal what dead writers left, find what was in flight.
+"""Opening a run or a part for writing: cut unfinished tails, seal what dead writers left, find what was in flight.
 
 Order: segments, then the journal, then annotations. A tail is cut only where the file ends inside a frame; damage in
 the middle stays where it is and is reported, for cutting there could destroy what a person can still save. A segment
@@ -41,9 +41,10 @@ class InFlight:
 
 @dataclass(slots=True)
 class Folder:
-    """A run folder after repair."""
+    """A run folder, or a part of it, after repair."""
 
     root: Path
+    """Of the run; files are named from here."""
     report: RecoveryReport = field(default_factory=RecoveryReport)
     sealed: set[str] = field(default_factory=set[str])
     """Rollouts that stand in a segment."""
@@ -126,18 +127,17 @@ def _build(steps: list[tuple[TurnHeader, dict[int, bytes]]]) -> Trace:
     return trace
 
 
-def repair_folder(root: Path, options: StoreOptions, packer: Packer) -> Folder:
-    """Bring a run folder into order for writing; the caller holds its lock."""
-    folder = Folder(root)
+def repair_folder(folder: Folder, place: Path, options: StoreOptions, packer: Packer) -> Folder:
+    """Bring a run with its parts, or one part at `place`, into order for writing; the caller holds the locks."""
     doubtful: set[str] = set()
-    for path in segment_files(root):
+    for path in segment_files(place):
         doubtful |= _repair_segment(folder, path, options, packer)
-    for path in journal_files(root):
+    for path in journal_files(place):
         _repair_journal(folder, path)
-    for path in annotation_files(root):
+    for path in annotation_files(place):
         repair_stream(path, folder.name(path), folder.report)
     folder.sealed |= doubtful - folder.in_flight.keys()
-    folder.report.in_flight = list(folder.in_flight)
+    folder.report.in_flight += [each for each in folder.in_flight if each not in folder.report.in_flight]
     if not folder.in_flight:
         folder.drop_journals()
     return folder

@@ -1,9 +1,14 @@
-"""The writer of a run: one process, one at a time; the `Sink` of running rollouts on disk.
+"""The writer of a run or of a part of it: one process, one at a time; the `Sink` of running rollouts on disk.
 
 Rules: after each call everything that the trace held is durable; where a call raises `StoreError`, nothing of it was
 stored, nothing stored before is lost, the trace in memory is untouched, and the call can be made again. A rollout is
 in the run once: an id that is sealed or in flight is refused. Opening repairs first (`repair`), and what a dead
 process left in flight waits for `seal_interrupted`.
+
+Several processes write one run: its owner (`create`, `open`) and workers that `join` it, each into its own part, with
+its own lock, journal and segments. The owner alone annotates. It takes over the part of a dead worker while the others
+go on (`recover_part`); opening a run repairs all parts, and is refused while a worker lives. A part refuses the ids
+that it knows; that an id is not used in two parts is the owner's business.
 """
 
 from __future__ import annotations
@@ -17,18 +22,24 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
+import msgspec
+
 from rollbook.errors import RecordError, StoreError
 from rollbook.store.append import StoreOptions, Sync
 from rollbook.store.folder import (
+    FOLDER_VERSION,
     Manifest,
     RunLock,
     create_folder,
     journal_files,
-    make_parts,
+    make_subfolders,
     next_number,
     numbered_path,
+    part_folder,
+    part_folders,
     read_manifest,
     segment_files,
+    write_manifest,
 )
 from rollbook.store.frame import Packer
 from rollbook.store.journal import Journal
@@ -47,30 +58,54 @@ __all__ = ["RunWriter"]
 class RunWriter(Sink):
     """Writes one run. A context manager; safe to call from several threads."""
 
-    def __init__(self, folder: Path, manifest: Manifest, options: StoreOptions, writer: str) -> None:
-        """Use `create` or `open`."""
-        folder = self.folder = (
-            folder.absolute()
-        )  # files are opened later, too, and a tool may change the working folder
+    def __init__(
+        self, folder: Path, manifest: Manifest, options: StoreOptions, writer: str, part: str | None = None
+    ) -> None:
+        """Use `create`, `open` or `join`."""
+        self.folder = folder.absolute()  # files are opened later, too, and a tool may change the working folder
+        """The run's."""
+        self.part = part
+        """The name under which this writer joined; None for the run's owner."""
         self.manifest = manifest
+        self._place = self.folder if part is None else part_folder(self.folder, part)
         self._options, self._writer = options, writer
         self._packer = Packer(options.level)
         self._guard = RLock()
         self._closed = False
         self._segment: SegmentWriter | None = None
         self._notes: dict[str, AnnotationWriter] = {}
-        self._lock = RunLock(folder)
         try:
-            make_parts(folder)
-            self._found: Folder = repair_folder(folder, options, self._packer)
-            first = next_number(journal_files(folder))
-            self._journal = Journal(folder, writer, first, options, self._packer, self._settle)
+            if part is not None:
+                make_subfolders(self._place, annotations=False)
+            with ExitStack() as stack:
+                self._lock = RunLock(self._place)
+                stack.callback(self._lock.release)
+                self._start(stack)
+                stack.pop_all()
         except OSError as error:
-            self._lock.release()
-            raise StoreError(f"{folder} cannot be opened for writing: {error}") from error
-        except BaseException:
-            self._lock.release()
-            raise
+            raise StoreError(f"{self._place} cannot be opened for writing: {error}") from error
+
+    def _start(self, stack: ExitStack) -> None:
+        """Repair; the locks of the parts are held until nothing is in flight there."""
+        self._parts: list[RunLock] = []
+        if self.part is None:
+            make_subfolders(self.folder, annotations=True)
+            for folder in part_folders(self.folder):
+                self._parts.append(RunLock(folder))
+                stack.callback(self._parts[-1].release)
+            if self.manifest.version < FOLDER_VERSION:
+                self.manifest = msgspec.structs.replace(self.manifest, version=FOLDER_VERSION)
+                write_manifest(self.folder, self.manifest)
+        self._found = repair_folder(Folder(self.folder), self._place, self._options, self._packer)
+        if not self._found.in_flight:
+            self._release_parts()
+        first = next_number(journal_files(self._place))
+        self._journal = Journal(self._place, self._writer, first, self._options, self._packer, self._settle)
+
+    def _release_parts(self) -> None:
+        for lock in self._parts:
+            lock.release()
+        self._parts.clear()
 
     @classmethod
     def create(
@@ -93,6 +128,21 @@ class RunWriter(Sink):
         path = Path(folder)
         return cls(path, read_manifest(path), options or StoreOptions(), _writer_name(writer))
 
+    @classmethod
+    def join(cls, folder: str | os.PathLike[str], name: str, *, options: StoreOptions | None = None) -> RunWriter:
+        """Write a part of one's own, ``writers/<name>``, of a run that another process opened or created for writing.
+
+        A part that a dead worker of this name left is repaired and told in `recovery`. Raises `RunLocked` where a
+        worker of this name lives.
+        """
+        path = Path(folder)
+        manifest = read_manifest(path)
+        if manifest.version < FOLDER_VERSION:
+            raise StoreError(
+                f"{path} was made by an older Rollbook for one writer alone; open it for writing once (RunWriter.open)"
+            )
+        return cls(path, manifest, options or StoreOptions(), name, name)
+
     @property
     def recovery(self) -> RecoveryReport:
         """What opening found and cut, and which rollouts were in flight."""
@@ -100,7 +150,8 @@ class RunWriter(Sink):
 
     @property
     def sealed(self) -> frozenset[str]:
-        """Ids of the rollouts that stand sealed in this run."""
+        """Ids of the rollouts that stand sealed in this run, as far as this writer knows: what it sealed itself, and
+        what it found when it opened (for the owner, in all parts)."""
         return frozenset(self._found.sealed)
 
     def begin(self, trace: Trace) -> None:
@@ -152,8 +203,8 @@ class RunWriter(Sink):
         if self._segment is not None and self._segment.size >= self._options.segment_bytes:
             self._seal_segment()
         if self._segment is None:
-            number = next_number(segment_files(self.folder))
-            path = numbered_path(self.folder, "segments", self._writer, number, "seg")
+            number = next_number(segment_files(self._place))
+            path = numbered_path(self._place, "segments", self._writer, number, "seg")
             self._segment = SegmentWriter(path, self._writer, self._options, self._packer)
         return self._segment
 
@@ -168,7 +219,9 @@ class RunWriter(Sink):
             self._segment.sync()
 
     def annotate(self, annotations: Iterable[Annotation]) -> None:
-        """Keep later facts, each in the stream of its producer."""
+        """Keep later facts, each in the stream of its producer; only the run's owner can."""
+        if self.part is not None:
+            raise StoreError(f"writer '{self.part}' of {self.folder} has a part of its own; the run's owner annotates")
         by_producer: dict[str, list[Annotation]] = {}
         for annotation in annotations:
             by_producer.setdefault(annotation.producer, []).append(annotation)
@@ -194,17 +247,41 @@ class RunWriter(Sink):
         A trace whose ending was stored already keeps it: the first cause wins. Nothing is spliced: running a task
         again makes another rollout with its own id.
         """
-        done: list[str] = []
         with self._open():
-            for rollout, flight in list(self._found.in_flight.items()):
-                trace = self._found.load(flight)
-                if trace is not None:
-                    trace.end(Ending(Reason.INTERRUPTED, detail))
-                    self._write(trace)
-                    done.append(rollout)
-                del self._found.in_flight[rollout]
-            self._settle()
-            self._found.drop_journals()
+            done = self._seal_flights(self._found, detail)
+            self._release_parts()
+        return done
+
+    def recover_part(self, name: str, detail: str = "the process that ran it died") -> list[str]:
+        """Take over the part of a dead worker while others write: repair it and seal what was in flight there, as
+        `seal_interrupted` does, in a segment of the owner's; returns the rollout ids. Damage is told in `recovery`.
+
+        Raises `RunLocked` where the worker lives, or a child of it that holds its files. After any `StoreError` it can
+        be called again. A part that is not there has nothing in flight.
+        """
+        with self._open():
+            place = part_folder(self.folder, name)
+            if self.part is not None:
+                raise StoreError(f"writer '{self.part}' of {self.folder} cannot take over a part; the run's owner can")
+            if not place.is_dir():
+                return []
+            with RunLock(place):
+                found = Folder(self.folder, self._found.report, set(self._found.sealed))
+                repair_folder(found, place, self._options, self._packer)
+                self._found.sealed |= found.sealed
+                return self._seal_flights(found, detail)
+
+    def _seal_flights(self, found: Folder, detail: str) -> list[str]:
+        done: list[str] = []
+        for rollout, flight in list(found.in_flight.items()):
+            trace = found.load(flight)
+            if trace is not None:
+                trace.end(Ending(Reason.INTERRUPTED, detail))
+                self._write(trace)
+                done.append(rollout)
+            del found.in_flight[rollout]
+        self._settle()
+        found.drop_journals()
         return done
 
     def close(self) -> None:
@@ -216,6 +293,7 @@ class RunWriter(Sink):
         with self._guard, ExitStack() as stack:
             self._closed = True
             stack.callback(self._lock.release)
+            stack.callback(self._release_parts)
             for stream in self._notes.values():
                 stack.callback(stream.close)
             stack.callback(self._journal.close)

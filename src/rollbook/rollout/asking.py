@@ -1,0 +1,229 @@
+"""One turn's sampling: the requests that it takes, and what each came to.
+
+Rules: one request is one call of the record, a failed one too, but for those that the engine turned away for load: they
+are waited out (the engine's slots close for everybody, Retry-After is the least wait) and counted as tries of the
+request that got through. A request that failed in transit is made again out of one budget, which all attempts of a
+scheduled rollout share, so it adds to the retries of whole attempts and multiplies with nothing; a broken contract is
+never asked again. What the engine aborted (a weight update) goes on behind its own tokens as a further segment of
+the same turn; under stop strings or a grammar, which do not carry over a cut, it is asked again from the start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from rollbook.errors import RollbookError
+from rollbook.policy.protocol import Completion, EngineBusy, TokenIds, check_completion
+from rollbook.rollout.backoff import jittered
+from rollbook.rollout.limits import Allowance
+from rollbook.rollout.loaded import derive_seed
+from rollbook.rollout.state import RolloutState, Stopped
+from rollbook.rollout.stopwatch import Part
+from rollbook.trace import Call, Finish, Reason, RolloutFailure, Sampling
+
+__all__ = ["Answer", "Segment", "ask", "record_failure"]
+
+IN_TRANSIT = frozenset({Reason.ENGINE_UNREACHABLE, Reason.ENGINE_TIMEOUT})
+"""Failures of a request that say nothing of the next one."""
+EMPTY_ABORTS = 8
+"""So many aborts in a row without a token are an engine that is going away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request as it was sent."""
+
+    sampling: Sampling
+    started: float
+    """Seconds since the rollout began."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What one request gave."""
+
+    completion: Completion
+    finish: Finish
+    request: Request
+    wall: float
+    """Seconds."""
+    tries: int
+    """Requests that it took, those that the engine turned away included."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """The segments of one turn, in order."""
+
+    segments: list[Segment] = field(default_factory=list[Segment])
+    failure: BaseException | None = None
+    """What broke off behind the last segment, a deadline or a cancellation too; None: the turn is whole."""
+
+    @property
+    def token_ids(self) -> TokenIds:
+        """All sampled ids: int32, shape (tokens,)."""
+        return np.concatenate([each.completion.token_ids for each in self.segments])
+
+    @property
+    def finish(self) -> Finish:
+        """How the last segment ended."""
+        return self.segments[-1].finish
+
+
+async def ask(state: RolloutState, prompt: TokenIds, allowance: Allowance) -> Answer:
+    """Sample one turn behind `prompt`, up to `allowance`. Raises `RolloutFailure` where nothing was sampled."""
+    answer, left, empty = Answer(), allowance.tokens, 0
+    while True:
+        sent = np.concatenate((prompt, answer.token_ids)) if answer.segments else prompt
+        try:
+            segment = await _patiently(state, sent, Allowance(left, allowance.reason), len(answer.segments))
+        except (RolloutFailure, Stopped, asyncio.CancelledError) as failure:
+            if not answer.segments:
+                raise
+            answer.failure = failure
+            return answer
+        sampled = len(segment.completion.token_ids)
+        if segment.finish is Finish.ABORT and sampled and not _continues(segment.request.sampling):
+            _spend(state, segment, "aborted; a stop string or grammar does not carry over the cut")
+            continue
+        answer.segments.append(segment)
+        left -= sampled
+        empty = 0 if sampled else empty + 1
+        if segment.finish is not Finish.ABORT:
+            return answer
+        if left == 0:
+            return _cut(answer)
+        if empty == EMPTY_ABORTS:
+            answer.failure = RolloutFailure(Reason.ENGINE_UNREACHABLE, f"aborted {empty} times without a token")
+            return answer
+        with state.watch.span(Part.LIMITER):
+            await asyncio.sleep(jittered(empty, random.random()))  # noqa: S311 (a wait, no secret)
+
+
+def _cut(answer: Answer) -> Answer:
+    """The engine aborted right at the limit: the limit cut the turn."""
+    last = answer.segments[-1]
+    answer.segments[-1] = Segment(last.completion, Finish.LENGTH, last.request, last.wall, last.tries)
+    return answer
+
+
+def _continues(sampling: Sampling) -> bool:
+    return not sampling.stop and sampling.grammar is None
+
+
+def _spend(state: RolloutState, segment: Segment, error: str) -> None:
+    """Give up one segment, out of the budget of request retries."""
+    record_failure(state, segment.request, error)
+    if state.retries.left < 1:
+        raise RolloutFailure(Reason.ENGINE_UNREACHABLE, error)
+    state.retries.left -= 1
+
+
+async def _patiently(state: RolloutState, prompt: TokenIds, allowance: Allowance, earlier: int) -> Segment:
+    """One request that gets through: waits while the engine is busy, and asks again after a failure in transit."""
+    engine, refused, failed = state.resources.engine, 0, 0
+    while True:
+        try:
+            with state.watch.span(Part.LIMITER):
+                async with engine.slot():
+                    with state.watch.span(Part.CPU):
+                        return await _once(state, prompt, allowance, earlier, refused + 1)
+        except EngineBusy as busy:
+            engine.pause(max(busy.retry_after or 0.0, jittered(refused, random.random())))  # noqa: S311
+            refused += 1
+        except RolloutFailure as failure:
+            if failure.reason not in IN_TRANSIT or state.stopped is not None or state.retries.left < 1:
+                raise
+            state.retries.left -= 1
+            with state.watch.span(Part.LIMITER):
+                await asyncio.sleep(jittered(failed, random.random()))  # noqa: S311
+            failed += 1
+
+
+async def _once(state: RolloutState, prompt: TokenIds, allowance: Allowance, earlier: int, tries: int) -> Segment:
+    """One request. One that failed, or that a deadline or a cancellation cut off, is recorded as a call without a
+    node."""
+    seed = derive_seed(state.sampling.seed or 0, len(state.trace.calls) + earlier)
+    sampling = msgspec.structs.replace(state.sampling, max_tokens=allowance.tokens, seed=seed)
+    request = Request(sampling, state.watch.elapsed)
+    try:
+        with state.watch.span(Part.ENGINE):
+            completion = await state.within_deadline(
+                state.loaded.policy.sample(prompt, sampling, session=state.trace.id)
+            )
+        wall = state.watch.elapsed - request.started
+        check_completion(completion, prompt, sampling)
+        # The engine's own queue is no time of the rollout's; it cannot have been longer than the call.
+        state.budget.seconds -= min(max(completion.queue or 0.0, 0.0), wall)
+        finish = _finish(state, completion, allowance)
+    except EngineBusy:
+        raise
+    except RollbookError as error:
+        record_failure(state, request, str(error))
+        raise
+    except asyncio.CancelledError:
+        record_failure(state, request, "cancelled while it ran")
+        raise
+    state.watch.add_engine(queue=completion.queue, prefill=completion.prefill, decode=completion.decode)
+    return Segment(completion, finish, request, wall, tries + completion.tries - 1)
+
+
+def record_failure(state: RolloutState, request: Request, error: str) -> None:
+    """Enter a request that gave nothing."""
+    if state.trace.sealed:
+        return  # an agent left this step running behind the end of its rollout
+    state.trace.add_call(
+        Call(
+            after=state.leaf,
+            sampling=request.sampling,
+            finish=Finish.ERROR,
+            error=error,
+            started=request.started,
+            wall=state.watch.elapsed - request.started,
+        )
+    )
+
+
+def _finish(state: RolloutState, completion: Completion, allowance: Allowance) -> Finish:
+    """Why the generation stopped, by its tokens: an engine's word alone is not believed.
+
+    Raises `RolloutFailure` (`engine_contract`) where the tokens do not bear it out.
+    """
+    ids, info = completion.token_ids, state.loaded.renderer.info
+    if len(ids) and int(ids.max()) >= info.vocab_size:
+        raise RolloutFailure(Reason.ENGINE_CONTRACT, f"id {ids.max()} is not in the vocabulary of {info.vocab_size}")
+    match completion.finish:
+        case Finish.ABORT:
+            return Finish.ABORT
+        case Finish.ERROR:
+            raise RolloutFailure(Reason.ENGINE_CONTRACT, f"an error came as a reply: {completion.engine_finish}")
+        case _ if int(ids[-1]) in info.stop_ids.union(state.sampling.stop_token_ids):
+            return Finish.STOP
+        case Finish.STOP_STRING if state.sampling.stop:
+            return _stop_string(state, ids)
+        case _ if len(ids) >= allowance.tokens:
+            return Finish.LENGTH
+        case finish:
+            raise RolloutFailure(
+                Reason.ENGINE_CONTRACT,
+                f"finish '{completion.engine_finish}' ({finish}) behind {len(ids)} of {allowance.tokens} tokens, the "
+                f"last id {ids[-1]} ends no turn",
+            )
+
+
+def _stop_string(state: RolloutState, ids: TokenIds) -> Finish:
+    """The last token completes the stop string, and no earlier one did: what came behind it was never asked for
+    (vLLM's speculative decoding has handed such tokens on, vllm-project/vllm#47616)."""
+    decode, stops = state.loaded.renderer.decode, state.sampling.stop
+    if any(stop in decode(ids[:-1]) for stop in stops):
+        raise RolloutFailure(
+            Reason.ENGINE_CONTRACT, "the reply holds tokens behind the one that completes a stop string"
+        )
+    if not any(stop in decode(ids) for stop in stops):
+        raise RolloutFailure(Reason.ENGINE_CONTRACT, "finish by a stop string, but the tokens spell none")
+    return Finish.STOP_STRING

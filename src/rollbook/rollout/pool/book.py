@@ -1,0 +1,269 @@
+"""The book of one group: which attempts run, which ended, and when the group closes. No clock, no I/O.
+
+Rules. Each member has one attempt at a time; an attempt that is retried, or whose worker was lost, is followed by the
+next one; losses have a budget of their own, for a task that kills its worker would do so for ever. A member that is
+dropped may be replaced, up to the cap. The group closes once: when every member is done, when enough have a vote, when
+its deadline passed, or when it is abandoned as a whole; whoever runs then is cancelled, and what comes in later is
+kept, counted and not used. Closing decides what the group is worth before anything is computed from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from rollbook.rewards import Estimator, GroupAdvantages, Outcome, close_group, mean_baseline
+from rollbook.rollout.backoff import jittered
+from rollbook.rollout.pool.orders import GroupPlan, GroupRules, Order
+from rollbook.trace import Disposition, EndingRules, Fate, Reason
+from rollbook.trace.episode import GroupKey
+
+__all__ = ["MAX_LOST", "Closed", "GroupBook", "Moves"]
+
+MAX_LOST = 3
+"""How often the worker of one member may be lost before the member is given up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closed:
+    """A group that closed."""
+
+    plan: GroupPlan
+    outcomes: tuple[Outcome, ...]
+    """Every attempt that ended before, in order, with what became of it now that the group is closed."""
+    advantages: tuple[GroupAdvantages, ...]
+    """For each seat."""
+    refilled: int
+    """Members that took the place of dropped ones."""
+    unrecorded: int
+    """Members that were given up without any record, for their workers died at once."""
+    cancelled: tuple[str, ...]
+    """Rollouts that still ran, or waited to run."""
+    changed: dict[str, Disposition]
+    """Dispositions that the close changed, by rollout."""
+
+    @property
+    def used(self) -> int:
+        """Members with a vote."""
+        return sum(each.used for each in self.advantages)
+
+    @property
+    def zero_variance(self) -> bool:
+        """True where there are votes, and all are equal: nothing is learned from it."""
+        votes = {each.vote for each in self.outcomes if each.vote is not None}
+        return len(votes) == 1
+
+
+@dataclass(slots=True)
+class Moves:
+    """What follows from something that happened."""
+
+    orders: list[tuple[Order, float]] = field(default_factory=list[tuple[Order, float]])
+    """To run, each after so many seconds."""
+    cancel: list[str] = field(default_factory=list[str])
+    """Rollouts to cancel."""
+    late: Outcome | None = None
+    """What came too late, with what became of it."""
+    closed: Closed | None = None
+
+
+@dataclass(slots=True)
+class _Member:
+    number: int
+    retries_left: int
+    running: Order | None = None
+    outcomes: list[Outcome] = field(default_factory=list[Outcome])
+    earlier: list[Reason] = field(default_factory=list[Reason])
+    """How its attempts ended, those without a record included."""
+    attempts: int = 0
+    lost: int = 0
+    done: bool = False
+
+
+class GroupBook:
+    """Keeps one group together. Whoever holds it carries out the moves that it answers with."""
+
+    def __init__(
+        self,
+        plan: GroupPlan,
+        rules: GroupRules,
+        endings: EndingRules,
+        *,
+        request_retries: int = 0,
+        estimator: Estimator = mean_baseline,
+        earlier: Sequence[Outcome] = (),
+        chance: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """`earlier`: attempts that a run which goes on holds already. `chance`: gives numbers in [0, 1), to spread
+        waits."""
+        self.plan, self.closed = plan, False
+        self._rules, self._endings, self._estimator, self._chance = rules, endings, estimator, chance
+        self._retries = request_retries
+        self._members = {number: _Member(number, request_retries) for number in range(plan.size)}
+        for outcome in sorted(earlier, key=lambda each: (each.member, each.attempt)):
+            member = self._members.setdefault(outcome.member, _Member(outcome.member, request_retries))
+            self._take(member, outcome)
+
+    def begin(self) -> Moves:
+        """The first orders; closes at once where all is done already."""
+        moves = Moves()
+        for member in list(self._members.values()):
+            if member.done:
+                self._refill(member, moves)
+        for member in self._members.values():
+            if not member.done and member.running is None:
+                moves.orders.append((self._order(member), 0.0))
+        return self._settled(moves)
+
+    def ended(self, outcome: Outcome, retries_left: int) -> Moves:
+        """An attempt ended. `retries_left`: what is left of its member's budget of request retries."""
+        member = self._members.get(outcome.member)
+        running = None if member is None else member.running
+        if self.closed or member is None or running is None or running.attempt != outcome.attempt:
+            why = "its group was closed" if self.closed else "another attempt had taken its place"
+            return Moves(late=_drop(outcome, f"late: {why}"))
+        moves = Moves()
+        member.running, member.retries_left = None, retries_left
+        self._take(member, self._bounded(member, outcome))
+        if member.done:
+            self._refill(member, moves)
+        else:
+            moves.orders.append((self._order(member), jittered(len(member.outcomes) - 1, self._chance())))
+        return self._settled(moves)
+
+    def lost(self, order: Order) -> Moves:
+        """The worker of an order died and left no record of it: the same attempt runs again."""
+        member = self._member_of(order)
+        moves = Moves()
+        if member is None:
+            return moves
+        member.running = None
+        member.lost += 1
+        if member.lost > MAX_LOST:
+            member.done = True
+            self._refill(member, moves, dropped=True)
+        else:
+            moves.orders.append((self._order(member), jittered(member.lost - 1, self._chance())))
+        return self._settled(moves)
+
+    def overdue(self, order: Order) -> Moves:
+        """Nothing was heard of an order for too long: it is given up, and the next attempt takes its place."""
+        member = self._member_of(order)
+        if member is None:
+            return Moves()
+        member.earlier.append(Reason.INTERRUPTED)
+        member.attempts = order.attempt + 1
+        moves = self.lost(order)
+        moves.cancel.insert(0, order.rollout)
+        return moves
+
+    def expire(self) -> Moves:
+        """The group's deadline passed."""
+        return Moves() if self.closed else self._close(Moves())
+
+    def abandon(self, rule: str) -> Moves:
+        """Give the whole group up; `rule` says why, for the record."""
+        return Moves() if self.closed else self._close(Moves(), abandoned=rule)
+
+    def wants(self, order: Order) -> bool:
+        """False for an order that waited until nobody needs it any more."""
+        return self._member_of(order) is not None
+
+    def _member_of(self, order: Order) -> _Member | None:
+        member = self._members.get(order.member)
+        if self.closed or member is None or member.running is None or member.running.attempt != order.attempt:
+            return None
+        return member
+
+    def _order(self, member: _Member) -> Order:
+        member.running = Order(
+            group=self.plan.id,
+            task=self.plan.task,
+            member=member.number,
+            attempt=member.attempts,
+            earlier=tuple(member.earlier),
+            retries_left=member.retries_left,
+        )
+        return member.running
+
+    def _bounded(self, member: _Member, outcome: Outcome) -> Outcome:
+        """The outcome, dropped where this member has cost its worker too often."""
+        if outcome.reason is not Reason.INTERRUPTED:
+            return outcome
+        member.lost += 1
+        if member.lost <= MAX_LOST or outcome.disposition.fate is not Fate.RETRIED:
+            return outcome
+        return _drop(outcome, f"interrupted: lost {member.lost} times")
+
+    def _take(self, member: _Member, outcome: Outcome) -> None:
+        member.outcomes.append(outcome)
+        member.earlier.append(outcome.reason)
+        member.attempts = outcome.attempt + 1
+        member.done = outcome.disposition.fate is not Fate.RETRIED
+
+    def _refill(self, member: _Member, moves: Moves, *, dropped: bool = False) -> None:
+        """Put a new member in the place of one that was dropped, while the cap allows it."""
+        last = member.outcomes[-1].disposition.fate if member.outcomes else None
+        if not (dropped or last is Fate.DROPPED):
+            return
+        number = max(self._members) + 1
+        lost = sum(self._is_dropped(each) for each in self._members.values())
+        if number - self.plan.size < min(self._rules.refill, lost):
+            self._members[number] = _Member(number, self._retries)
+            moves.orders.append((self._order(self._members[number]), 0.0))
+
+    def _is_dropped(self, member: _Member) -> bool:
+        if not member.done:
+            return False
+        return not member.outcomes or member.outcomes[-1].disposition.fate in (Fate.DROPPED, Fate.RETRIED)
+
+    def _settled(self, moves: Moves) -> Moves:
+        """Close where nothing is left to wait for."""
+        members = self._members.values()
+        voters = sum(each.vote is not None for each in self._outcomes())
+        enough = self._rules.enough is not None and voters >= self._rules.enough
+        return self._close(moves) if not self.closed and (enough or all(each.done for each in members)) else moves
+
+    def _outcomes(self) -> Iterable[Outcome]:
+        return (outcome for member in self._members.values() for outcome in member.outcomes)
+
+    def _close(self, moves: Moves, abandoned: str | None = None) -> Moves:
+        self.closed = True
+        running = [each.running.rollout for each in self._members.values() if each.running is not None]
+        moves.orders.clear()
+        moves.cancel += running
+        moves.closed = self._closed(running, abandoned)
+        return moves
+
+    def _closed(self, running: Sequence[str], abandoned: str | None) -> Closed:
+        before = list(self._outcomes())
+        used = sum(each.vote is not None for each in before)
+        rule = abandoned
+        if rule is None and 0 < used < self._rules.min_used:
+            rule = f"group: {used} of {self.plan.size} used, fewer than {self._rules.min_used}"
+        after = before if rule is None else [_drop(each, rule) if each.vote is not None else each for each in before]
+        seats: dict[GroupKey, list[Outcome]] = {}
+        for outcome in after:
+            seats.setdefault(outcome.key, []).append(outcome)
+        return Closed(
+            plan=self.plan,
+            outcomes=tuple(after),
+            advantages=tuple(
+                close_group(key, rows, self._endings, estimator=self._estimator, scheduled=self.plan.size)
+                for key, rows in seats.items()
+            ),
+            refilled=max(self._members) + 1 - self.plan.size,
+            unrecorded=sum(each.done and not each.outcomes for each in self._members.values()),
+            cancelled=tuple(running),
+            changed={
+                new.rollout: new.disposition
+                for old, new in zip(before, after, strict=True)
+                if old.disposition != new.disposition
+            },
+        )
+
+
+def _drop(outcome: Outcome, rule: str) -> Outcome:
+    return msgspec.structs.replace(outcome, disposition=Disposition(Fate.DROPPED, rule), vote=None)

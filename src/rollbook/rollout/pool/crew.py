@@ -1,0 +1,115 @@
+"""The crew: several workers, the least busy of which takes the next order, and replacements for those that die.
+
+Rules: a worker's death is told to each of its orders once; what it left behind is salvaged (sealed, read) before any
+of them runs again; so many deaths in a row without a result between them are no accident and stop the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from rollbook.errors import UsageError, first_cause
+from rollbook.rollout.pool.desk import Result, Worker, WorkerLost
+from rollbook.rollout.pool.orders import Order
+
+__all__ = ["Crew", "Salvage", "WorkersDie"]
+
+Salvage = Callable[[str, Sequence[Order]], Awaitable[Mapping[str, Result]]]
+"""Given a dead worker's name and its orders: the results of those that it left a record of, by rollout."""
+
+DEATHS = 3
+"""Deaths in a row, for each worker, that stop a run."""
+
+
+class WorkersDie(UsageError):
+    """Workers die faster than they give results."""
+
+
+class Crew:
+    """Workers side by side. `async with` starts and closes them."""
+
+    def __init__(self, size: int, start: Callable[[int], Awaitable[Worker]], salvage: Salvage) -> None:
+        """`start` makes the n-th worker, counted over replacements too."""
+        self._size, self._start, self._salvage = size, start, salvage
+        self._workers: list[Worker] = []
+        self._started = 0
+        self._deaths = 0
+        self._orders: dict[str, dict[str, Order]] = {}
+        self._replacing: dict[str, asyncio.Task[Mapping[str, Result]]] = {}
+
+    async def __aenter__(self) -> Crew:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(self._size):
+                    tasks.create_task(self._add())
+        except BaseException as error:
+            await self.close()
+            raise (first_cause(error) if isinstance(error, BaseExceptionGroup) else error) from error
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def in_flight(self) -> int:
+        """Orders that run, over all workers."""
+        return sum(worker.in_flight for worker in self._workers)
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        """Those that are there now."""
+        return tuple(self._workers)
+
+    async def run(self, order: Order) -> Result | None:
+        """Carry an order out; None where its worker died and left no record of it. Raises what stops a run."""
+        while not self._workers:
+            replacing = list(self._replacing.values())
+            if not replacing:
+                raise WorkersDie("no worker is left")
+            await asyncio.wait(replacing)
+        worker = min(self._workers, key=lambda each: each.in_flight)
+        mine = self._orders.setdefault(worker.name, {})
+        mine[order.rollout] = order
+        try:
+            result = await worker.run(order)
+        except WorkerLost as lost:
+            return (await self._replaced(worker, lost)).get(order.rollout)
+        finally:
+            if worker.name not in self._replacing:
+                mine.pop(order.rollout, None)
+        self._deaths = 0
+        return result
+
+    def cancel(self, rollout: str) -> None:
+        """End a rollout as ``cancelled``, wherever it runs."""
+        for worker in self._workers:
+            worker.cancel(rollout)
+
+    async def close(self) -> None:
+        """Interrupt what runs, keep it, and end every worker."""
+        for task in self._replacing.values():
+            task.cancel()
+        await asyncio.gather(*self._replacing.values(), return_exceptions=True)
+        workers, self._workers = self._workers, []
+        await asyncio.gather(*(worker.close() for worker in workers))
+
+    async def _add(self) -> None:
+        number, self._started = self._started, self._started + 1
+        self._workers.append(await self._start(number))
+
+    async def _replaced(self, worker: Worker, lost: WorkerLost) -> Mapping[str, Result]:
+        """What was salvaged of a dead worker; the first that asks does the work."""
+        if worker.name not in self._replacing:
+            self._replacing[worker.name] = asyncio.create_task(self._replace(worker, lost))
+        return await asyncio.shield(self._replacing[worker.name])
+
+    async def _replace(self, worker: Worker, lost: WorkerLost) -> Mapping[str, Result]:
+        self._deaths += 1
+        self._workers.remove(worker)
+        await worker.close()
+        found = await self._salvage(worker.name, tuple(self._orders.pop(worker.name, {}).values()))
+        if self._deaths > DEATHS * self._size:
+            raise WorkersDie(f"workers died {self._deaths} times in a row, the last one so: {lost}")
+        await self._add()
+        return found

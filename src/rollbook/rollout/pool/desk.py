@@ -1,0 +1,161 @@
+"""Where orders are carried out: one process, one event loop, many rollouts at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+
+from rollbook.errors import RollbookError
+from rollbook.rewards import Outcome, decide, outcome_of
+from rollbook.rollout.limits import RequestRetries
+from rollbook.rollout.loaded import LoadedPolicy, derive_seed
+from rollbook.rollout.pool.orders import EnvFactory, Order
+from rollbook.rollout.resources import Resources
+from rollbook.rollout.rollout import RolloutSettings, head_for, run_rollout
+from rollbook.trace import Annotation, Reason, Sink, Trace
+
+__all__ = ["Desk", "Keeping", "Result", "Worker", "WorkerLost"]
+
+
+class WorkerLost(RollbookError):
+    """The worker that ran an order is gone."""
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of an order."""
+
+    rollout: str
+    outcome: Outcome | None
+    """None: it was cancelled before anything of it was recorded."""
+    retries_left: int = 0
+    """Of the member's budget of request retries."""
+
+
+class Worker(Protocol):
+    """Carries out orders, many at once."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def in_flight(self) -> int:
+        """Orders that run."""
+        ...
+
+    async def run(self, order: Order) -> Result:
+        """Run one attempt to its end. Raises `WorkerLost`, and what stops a whole run (`StoreError`, `UsageError`).
+        Cancelling it cancels the rollout, which ends as the settings say."""
+        ...
+
+    def cancel(self, rollout: str) -> None:
+        """End a rollout as ``cancelled``, which is never retried; its result still comes. One that does not run is no
+        matter."""
+        ...
+
+    async def close(self) -> None:
+        """Interrupt what runs, keep it, and free everything. Calling it twice does nothing."""
+        ...
+
+
+class Keeping(Sink):
+    """Passes on to another sink, and keeps the sealed traces at hand."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self.sealed: list[Trace] = []
+
+    def begin(self, trace: Trace) -> None:
+        self._sink.begin(trace)
+
+    def turn(self, trace: Trace) -> None:
+        self._sink.turn(trace)
+
+    def seal(self, trace: Trace) -> None:
+        self._sink.seal(trace)
+        self.sealed.append(trace)
+
+    def annotate(self, annotations: Iterable[Annotation]) -> None:
+        self._sink.annotate(annotations)
+
+
+@dataclass(slots=True, kw_only=True)
+class Desk:
+    """The worker that is this very process."""
+
+    make_env: EnvFactory
+    loaded: LoadedPolicy
+    settings: RolloutSettings
+    sink: Sink
+    resources: Resources
+    run_id: str = ""
+    config: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Resolved configuration, for the record."""
+    name: str = "here"
+    _running: dict[str, asyncio.Task[Result]] = field(default_factory=dict[str, asyncio.Task[Result]], init=False)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._running)
+
+    async def run(self, order: Order) -> Result:
+        task = asyncio.create_task(self._attempt(order))
+        self._running[order.rollout] = task
+        task.add_done_callback(lambda _: self._running.pop(order.rollout, None))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait((task,))
+            raise
+
+    def cancel(self, rollout: str) -> None:
+        if rollout in self._running:
+            self._running[rollout].cancel(Reason.CANCELLED)
+
+    async def close(self) -> None:
+        tasks = tuple(self._running.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _attempt(self, order: Order) -> Result:
+        keeping, retries = Keeping(self.sink), RequestRetries(order.retries_left)
+        try:
+            env = self.make_env()
+            head = head_for(
+                env,
+                order.task,
+                self.loaded,
+                group=order.group,
+                member=order.member,
+                attempt=order.attempt,
+                run=self.run_id,
+                config=self.config,
+            )
+            seed = derive_seed(self.settings.sampling.seed or 0, order.task.id, order.member, order.attempt)
+            await run_rollout(
+                env,
+                head,
+                self.loaded,
+                self.settings,
+                seed=seed,
+                sink=keeping,
+                resources=self.resources,
+                retries=retries,
+            )
+        except asyncio.CancelledError as error:
+            if error.args != (Reason.CANCELLED,):
+                raise
+        return self._result(order, next(iter(keeping.sealed), None), retries)
+
+    def _result(self, order: Order, trace: Trace | None, retries: RequestRetries) -> Result:
+        if trace is None:
+            return Result(rollout=order.rollout, outcome=None, retries_left=retries.left)
+        rules = self.settings.rules
+        outcome = outcome_of(trace, rules, decide(trace, rules, earlier=order.earlier))
+        return Result(rollout=order.rollout, outcome=outcome, retries_left=retries.left)

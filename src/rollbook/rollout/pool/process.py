@@ -1,0 +1,241 @@
+"""A worker process, as its parent sees it.
+
+Rules: it is ready when it says so, which it does once its policy answered; one that dies before is reported at once,
+with its exit code and the last lines of its log; one that dies, or says nothing for too long, loses its orders
+(`WorkerLost`), each exactly once. It runs in a session of its own, so Ctrl-C reaches the parent alone, and it ends by
+itself where the parent is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from rollbook.errors import RollbookError, UsageError
+from rollbook.rollout.pool.desk import Result, WorkerLost
+from rollbook.rollout.pool.orders import Order
+from rollbook.rollout.pool.wire import (
+    Beat,
+    Broken,
+    Cancel,
+    Done,
+    FromWorker,
+    Interrupt,
+    Ready,
+    Run,
+    Setup,
+    Stop,
+    ToWorker,
+    read,
+    write,
+)
+
+__all__ = ["ProcessWorker"]
+
+START_SECONDS = 600.0
+"""How long a worker may take to load its policy."""
+SILENT_SECONDS = 120.0
+"""A worker that says nothing for so long is taken for dead: its loop is blocked."""
+STOP_SECONDS = 60.0
+"""How long a worker may take to interrupt and keep what runs."""
+LOG_LINES = 40
+
+
+class ProcessWorker:
+    """Start it with `start`."""
+
+    def __init__(self, name: str, on_beat: Callable[[str, msgspec.Raw], None]) -> None:
+        self.name = name
+        self._on_beat = on_beat
+        self._process: asyncio.subprocess.Process | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._waiting: dict[str, asyncio.Future[Result]] = {}
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._log = deque[str](maxlen=LOG_LINES)
+        self._heard = asyncio.get_running_loop().time()
+        self._gone: str | None = None
+
+    @classmethod
+    async def start(
+        cls,
+        name: str,
+        command: Sequence[str],
+        spec: Mapping[str, Any],
+        *,
+        on_beat: Callable[[str, msgspec.Raw], None] = lambda *_: None,
+    ) -> ProcessWorker:
+        """Start a process and wait until it takes orders. `command` gets the socket's descriptor as its last
+        argument. Raises `UsageError` with the end of its log where it dies before."""
+        worker = cls(name, on_beat)
+        try:
+            await worker._open(command, dict(spec))
+        except BaseException:
+            await worker.close()
+            raise
+        return worker
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def alive(self) -> bool:
+        """False once it is gone."""
+        return self._gone is None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    async def run(self, order: Order) -> Result:
+        if self._gone is not None:
+            raise WorkerLost(self._gone)
+        future = self._waiting[order.rollout] = asyncio.get_running_loop().create_future()
+        self._say(Run(order))
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            self._say(Interrupt(order.rollout))
+            raise
+        finally:
+            self._waiting.pop(order.rollout, None)
+
+    def cancel(self, rollout: str) -> None:
+        if rollout in self._waiting:
+            self._say(Cancel(rollout))
+
+    async def close(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            self._say(Stop())
+            await _ended(process)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._writer is not None:
+            self._writer.close()
+
+    def kill(self) -> None:
+        """End the process at once; its orders are lost."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+    async def _open(self, command: Sequence[str], spec: dict[str, Any]) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = await asyncio.create_subprocess_exec(
+                *command,
+                str(theirs.fileno()),
+                pass_fds=(theirs.fileno(),),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+            )
+        reader, self._writer = await asyncio.open_connection(sock=ours)
+        self._tasks = [
+            asyncio.create_task(self._listen(reader, self._process)),
+            asyncio.create_task(self._keep_log(self._process)),
+            asyncio.create_task(self._watch()),
+        ]
+        self._say(Setup(spec))
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await asyncio.shield(self._ready)
+        except TimeoutError as error:
+            raise UsageError(f"worker {self.name} was not ready within {START_SECONDS:g} s{self._tail()}") from error
+
+    async def _listen(self, reader: asyncio.StreamReader, process: asyncio.subprocess.Process) -> None:
+        decoder = msgspec.msgpack.Decoder(FromWorker)
+        broken: RollbookError | None = None
+        while (message := await read(reader, decoder)) is not None:
+            self._heard = asyncio.get_running_loop().time()
+            match message:
+                case Ready():
+                    if not self._ready.done():
+                        self._ready.set_result(None)
+                case Done(result):
+                    self._answer(result)
+                case Beat(snapshot):
+                    self._on_beat(self.name, snapshot)
+                case Broken():
+                    broken = broken or message.error(self.name)
+                    self._fail(broken)
+        code = await process.wait()
+        await asyncio.sleep(0)  # the last lines of the log
+        self._gone = f"worker {self.name} {_how(code)}{self._tail()}"
+        self._fail(broken or WorkerLost(self._gone))
+
+    def _answer(self, result: Result) -> None:
+        future = self._waiting.get(result.rollout)
+        if future is not None and not future.done():
+            future.set_result(result)
+
+    def _fail(self, error: RollbookError) -> None:
+        if not self._ready.done():
+            self._ready.set_exception(UsageError(str(error)) if isinstance(error, WorkerLost) else error)
+            self._ready.exception()  # whoever started it may be gone
+        for future in list(self._waiting.values()):
+            if not future.done():
+                future.set_exception(error)
+
+    async def _keep_log(self, process: asyncio.subprocess.Process) -> None:
+        """What the worker prints goes to our stderr, and its last lines are kept for the report of its death."""
+        while process.stdout is not None:
+            line = await _line(process.stdout)
+            if not line:
+                return
+            text = line.decode("utf-8", "replace")
+            self._log.append(text.rstrip("\n"))
+            sys.stderr.write(text)
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(SILENT_SECONDS / 10)
+            if self._ready.done() and loop.time() - self._heard > SILENT_SECONDS:
+                self._log.append(f"(it said nothing for {SILENT_SECONDS:g} s and was killed)")
+                self.kill()
+
+    def _say(self, message: ToWorker) -> None:
+        if self._writer is not None and not self._writer.is_closing():
+            with suppress(ConnectionError):
+                write(self._writer, message)
+
+    def _tail(self) -> str:
+        return "".join(f"\n  {line}" for line in self._log)
+
+
+async def _line(stream: asyncio.StreamReader) -> bytes:
+    try:
+        return await stream.readline()
+    except ValueError:  # longer than the stream's limit
+        return await stream.read(1 << 16)
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """Wait for the end that it was asked for; then ask harder."""
+    for seconds, last in ((STOP_SECONDS, signal.SIGTERM), (5.0, signal.SIGKILL), (None, None)):
+        try:
+            async with asyncio.timeout(seconds):
+                await process.wait()
+                return
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, last or signal.SIGKILL)
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"exited with code {code}"
+    return f"was killed by {signal.Signals(-code).name}"

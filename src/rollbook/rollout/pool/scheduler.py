@@ -1,0 +1,231 @@
+"""The scheduler: keeps so many orders in flight, and carries out what the groups' books say.
+
+Rules: orders that are ready go first, then the next group is asked for, so groups finish before others begin; a wait
+(back-off, jitter) holds no slot; what ends is told at once, whatever else still runs; every order has a deadline, and
+one that is overdue is given up, for a batch must not wait for what will never come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from rollbook.errors import RollbookError, first_cause
+from rollbook.rewards import Outcome
+from rollbook.rollout.pool.book import Closed, GroupBook, Moves
+from rollbook.rollout.pool.desk import Result
+from rollbook.rollout.pool.orders import Order
+
+__all__ = ["Carrier", "Listener", "NextGroup", "Scheduler"]
+
+NextGroup = Callable[[], Awaitable[GroupBook | None]]
+"""Gives the next group, when it may begin; None: there is none any more."""
+
+LATE_SECONDS = 5.0
+"""How long the end waits for orders that were given up."""
+
+
+class Carrier(Protocol):
+    """Who carries orders out: a crew."""
+
+    async def run(self, order: Order) -> Result | None: ...
+
+    def cancel(self, rollout: str) -> None: ...
+
+
+class Listener(Protocol):
+    """Told what happens, in the order in which it happens. What it raises stops the run."""
+
+    def ended(self, outcome: Outcome, *, late: bool) -> None:
+        """An attempt ended; its disposition is what became of it. `late`: nobody waited for it any more."""
+        ...
+
+    def closed(self, closed: Closed) -> None:
+        """A group closed."""
+        ...
+
+
+@dataclass(slots=True)
+class _Ready:
+    book: GroupBook
+    order: Order
+
+
+class Scheduler:
+    """Runs groups. Use once."""
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        listener: Listener,
+        *,
+        concurrency: int,
+        order_seconds: float | None = None,
+        group_seconds: float | None = None,
+        jitter: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """`order_seconds`, `group_seconds`: deadlines of one order and of one group, None for no limit. `jitter`: gives
+        the seconds that each of the first `concurrency` orders waits before it starts."""
+        self._carrier, self._listener = carrier, listener
+        self._slots = asyncio.Semaphore(concurrency)
+        self._order_seconds, self._group_seconds, self._jitter = order_seconds, group_seconds, jitter
+        self._jittered = concurrency
+        self._ready: deque[_Ready] = deque()
+        self._wake = asyncio.Event()
+        self._open: set[GroupBook] = set()
+        self._timers: dict[GroupBook, asyncio.TimerHandle] = {}
+        self._delayed: set[asyncio.TimerHandle] = set()
+        self._late: set[asyncio.Task[Result | None]] = set()
+        self._asked: asyncio.Future[GroupBook | None] | None = None
+        self._exhausted = False
+        self._broken: RollbookError | None = None
+
+    async def run(self, next_group: NextGroup) -> None:
+        """Run every group that `next_group` gives, to its close."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    await self._slots.acquire()
+                    ready = await self._next(next_group)
+                    if ready is None:
+                        break
+                    tasks.create_task(self._drive(ready.book, ready.order))
+        except BaseExceptionGroup as group:
+            raise first_cause(group) from group
+        finally:
+            await self._end()
+
+    def abandon(self, group: str, rule: str) -> bool:
+        """Give a whole group up, queued and running members together; False where it is not open."""
+        for book in self._open:
+            if book.plan.id == group:
+                self._carry_out(book, book.abandon(rule))
+                return True
+        return False
+
+    async def _next(self, next_group: NextGroup) -> _Ready | None:
+        """The next order; None where nothing is left to do."""
+        while True:
+            if self._broken is not None:
+                raise self._broken
+            while self._ready:
+                ready = self._ready.popleft()
+                if ready.book.wants(ready.order):
+                    return ready
+            if self._exhausted and not self._open:
+                return None
+            if self._asked is None and not self._exhausted:
+                self._asked = asyncio.ensure_future(next_group())
+            await self._something(self._asked)
+            if self._asked is not None and self._asked.done():
+                book, self._asked = self._asked.result(), None
+                self._exhausted = book is None
+                if book is not None:
+                    self._begin(book)
+
+    async def _something(self, asked: asyncio.Future[GroupBook | None] | None) -> None:
+        """Wait until there may be a next order."""
+        self._wake.clear()
+        waking = asyncio.ensure_future(self._wake.wait())
+        try:
+            await asyncio.wait({waking, *(() if asked is None else (asked,))}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waking.cancel()
+
+    def _begin(self, book: GroupBook) -> None:
+        self._open.add(book)
+        if self._group_seconds is not None:
+            self._timers[book] = asyncio.get_running_loop().call_later(self._group_seconds, self._expire, book)
+        self._carry_out(book, book.begin())
+
+    def _expire(self, book: GroupBook) -> None:
+        with self._keeping_failures():
+            self._carry_out(book, book.expire())
+
+    @contextmanager
+    def _keeping_failures(self) -> Generator[None]:
+        """For what the event loop calls: what fails there stops the run."""
+        try:
+            yield
+        except RollbookError as error:
+            self._broken = self._broken or error
+            self._wake.set()
+
+    async def _drive(self, book: GroupBook, order: Order) -> None:
+        """Carry out one order, and what follows from how it ended."""
+        work = asyncio.ensure_future(self._carrier.run(order))
+        try:
+            done, _ = await asyncio.wait((work,), timeout=self._order_seconds)
+        except asyncio.CancelledError:
+            work.cancel()
+            await asyncio.wait((work,))
+            raise
+        finally:
+            self._slots.release()
+        if done:
+            self._ended(book, order, work.result())
+            return
+        self._late.add(work)
+        work.add_done_callback(lambda work: self._came_late(book, order, work))
+        self._carry_out(book, book.overdue(order))
+
+    def _came_late(self, book: GroupBook, order: Order, work: asyncio.Task[Result | None]) -> None:
+        self._late.discard(work)
+        if not work.cancelled():
+            with self._keeping_failures():
+                self._ended(book, order, work.result())
+
+    def _ended(self, book: GroupBook, order: Order, result: Result | None) -> None:
+        if result is None or result.outcome is None:
+            self._carry_out(book, book.lost(order))
+            return
+        moves = book.ended(result.outcome, result.retries_left)
+        self._listener.ended(moves.late or result.outcome, late=moves.late is not None)
+        self._carry_out(book, moves)
+
+    def _carry_out(self, book: GroupBook, moves: Moves) -> None:
+        for rollout in moves.cancel:
+            self._carrier.cancel(rollout)
+        for order, seconds in moves.orders:
+            self._put(_Ready(book, order), seconds + self._start_jitter())
+        if moves.closed is not None:
+            self._open.discard(book)
+            timer = self._timers.pop(book, None)
+            if timer is not None:
+                timer.cancel()
+            self._listener.closed(moves.closed)
+        self._wake.set()
+
+    def _start_jitter(self) -> float:
+        if self._jittered < 1:
+            return 0.0
+        self._jittered -= 1
+        return self._jitter()
+
+    def _put(self, ready: _Ready, seconds: float) -> None:
+        if seconds <= 0:
+            self._ready.append(ready)
+            return
+
+        def put() -> None:
+            self._delayed.discard(timer)
+            self._ready.append(ready)
+            self._wake.set()
+
+        timer = asyncio.get_running_loop().call_later(seconds, put)
+        self._delayed.add(timer)
+
+    async def _end(self) -> None:
+        """Nothing of ours is left behind."""
+        if self._asked is not None:
+            self._asked.cancel()
+        for timer in (*self._timers.values(), *self._delayed):
+            timer.cancel()
+        if self._late:
+            await asyncio.wait(self._late, timeout=LATE_SECONDS)
+        for work in tuple(self._late):
+            work.cancel()

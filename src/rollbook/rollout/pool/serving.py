@@ -1,0 +1,144 @@
+"""The worker's side of its process: orders come in over a socket, results go out.
+
+Rules: readiness is said when the desk is open, not before; a rollout's result is said once; where the parent is gone,
+everything is interrupted and kept, and a process that cannot come to its end then is ended by force.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any
+
+import msgspec
+
+from rollbook.errors import RollbookError
+from rollbook.rollout.pool.desk import Desk
+from rollbook.rollout.pool.orders import Order
+from rollbook.rollout.pool.wire import (
+    Beat,
+    Broken,
+    Cancel,
+    Done,
+    FromWorker,
+    Interrupt,
+    Ready,
+    Run,
+    Setup,
+    Stop,
+    ToWorker,
+    read,
+    write,
+)
+
+__all__ = ["OpenDesk", "serve"]
+
+OpenDesk = Callable[[dict[str, Any]], AbstractAsyncContextManager[Desk]]
+"""Makes the desk from the plain data that the parent sent."""
+
+ORPHAN_SECONDS = 120.0
+"""How long a worker without a parent may take to come to its end."""
+BEAT_SECONDS = 0.5
+
+
+async def serve(link: socket.socket, open_desk: OpenDesk, snapshot: Callable[[Desk], msgspec.Raw]) -> int:
+    """Serve orders until told to stop; returns the exit code."""
+    reader, writer = await asyncio.open_connection(sock=link)
+    try:
+        return await _Counter(reader, writer).serve(open_desk, snapshot)
+    finally:
+        with suppress(ConnectionError):
+            writer.close()
+            await writer.wait_closed()
+
+
+class _Counter:
+    """One connection to the parent."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._decoder = msgspec.msgpack.Decoder(ToWorker)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._broken: RollbookError | None = None
+
+    async def serve(self, open_desk: OpenDesk, snapshot: Callable[[Desk], msgspec.Raw]) -> int:
+        setup = await read(self._reader, self._decoder)
+        if not isinstance(setup, Setup):
+            return 0
+        try:
+            async with open_desk(setup.spec) as desk:
+                self._say(Ready())
+                beating = asyncio.create_task(self._beat(desk, snapshot))
+                try:
+                    await self._take_orders(desk)
+                finally:
+                    beating.cancel()
+                    await asyncio.gather(beating, return_exceptions=True)
+                    await self._end(desk)
+        except RollbookError as error:
+            self._broken = self._broken or error
+        if self._broken is None:
+            return 0
+        self._say(Broken(type(self._broken).__name__, str(self._broken)))
+        with suppress(ConnectionError):
+            await self._writer.drain()
+        return 1
+
+    async def _messages(self) -> AsyncIterator[ToWorker]:
+        while self._broken is None:
+            message = await read(self._reader, self._decoder)
+            if message is None:
+                _end_by_force_later()
+                return
+            yield message
+
+    async def _take_orders(self, desk: Desk) -> None:
+        async for message in self._messages():
+            match message:
+                case Run(order):
+                    task = asyncio.create_task(self._carry_out(desk, order))
+                    self._tasks[order.rollout] = task
+                    task.add_done_callback(lambda _, rollout=order.rollout: self._tasks.pop(rollout, None))
+                case Cancel(rollout):
+                    desk.cancel(rollout)
+                case Interrupt(rollout):
+                    if rollout in self._tasks:
+                        self._tasks[rollout].cancel()
+                case Stop():
+                    return
+                case Setup():
+                    pass
+
+    async def _carry_out(self, desk: Desk, order: Order) -> None:
+        try:
+            self._say(Done(await desk.run(order)))
+        except RollbookError as error:
+            # What stops a whole run: the parent is told, and no further order is taken.
+            self._broken = self._broken or error
+            self._say(Broken(type(error).__name__, str(error)))
+
+    async def _end(self, desk: Desk) -> None:
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await desk.close()
+
+    async def _beat(self, desk: Desk, snapshot: Callable[[Desk], msgspec.Raw]) -> None:
+        while True:
+            await asyncio.sleep(BEAT_SECONDS)
+            self._say(Beat(snapshot(desk)))
+
+    def _say(self, message: FromWorker) -> None:
+        if not self._writer.is_closing():
+            write(self._writer, message)
+
+
+def _end_by_force_later() -> None:
+    timer = threading.Timer(ORPHAN_SECONDS, os._exit, (1,))
+    timer.daemon = True
+    timer.start()

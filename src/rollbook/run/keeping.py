@@ -1,0 +1,120 @@
+"""What a run keeps while it runs: dispositions as attempts end, advantages as groups close; and who is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Protocol
+
+from rollbook.rewards import Advantages, Outcome, annotate
+from rollbook.rollout.pool import Closed, GroupBook, Listener
+from rollbook.run.config import RunConfig
+from rollbook.run.planning import Planner
+from rollbook.store import RunWriter
+from rollbook.trace import Annotation, Fate, Sink, Trace
+
+__all__ = ["Keeper", "Progress", "Silent", "Telling"]
+
+
+class Progress(Protocol):
+    """Told what happens while a run runs."""
+
+    def planned(self, members: int, done: int) -> None:
+        """So many members are planned, of which so many were finished before. Said again where more are planned."""
+        ...
+
+    def turn(self, trace: Trace) -> None:
+        """A rollout that runs in this process has gained something: a turn, or what answered it."""
+        ...
+
+    def ended(self, outcome: Outcome, *, late: bool) -> None:
+        """An attempt ended. `late`: nobody waited for it any more."""
+        ...
+
+    def closed(self, closed: Closed) -> None:
+        """A group closed."""
+        ...
+
+
+class Silent:
+    """Progress that nobody looks at."""
+
+    def planned(self, members: int, done: int) -> None:
+        pass
+
+    def turn(self, trace: Trace) -> None:
+        pass
+
+    def ended(self, outcome: Outcome, *, late: bool) -> None:
+        pass
+
+    def closed(self, closed: Closed) -> None:
+        pass
+
+
+class Telling(Sink):
+    """The writer, and somebody who is told of each turn that is kept."""
+
+    def __init__(self, writer: RunWriter, progress: Progress) -> None:
+        self._writer, self._progress = writer, progress
+
+    def begin(self, trace: Trace) -> None:
+        self._writer.begin(trace)
+
+    def turn(self, trace: Trace) -> None:
+        self._writer.turn(trace)
+        self._progress.turn(trace)
+
+    def seal(self, trace: Trace) -> None:
+        self._writer.seal(trace)
+
+    def annotate(self, annotations: Iterable[Annotation]) -> None:
+        self._writer.annotate(annotations)
+
+
+class Keeper(Listener):
+    """Keeps what the scheduler tells."""
+
+    def __init__(self, config: RunConfig, planner: Planner, writer: RunWriter, progress: Progress) -> None:
+        self._planner, self._writer, self.progress = planner, writer, progress
+        self._replaces = config.groups.resample > 0
+        self._open = 0
+        self._closing = asyncio.Event()
+
+    def begin(self) -> None:
+        """Keep what the record's own attempts came to, and say what is planned."""
+        self._writer.annotate(self._planner.annotations())
+        self.progress.planned(self._planner.total, self._planner.done)
+
+    def opened(self, book: GroupBook) -> None:
+        """A group begins."""
+        del book
+        self._open += 1
+
+    @property
+    def may_replace(self) -> bool:
+        """A group is open that a further task may yet replace."""
+        return self._replaces and self._open > 0
+
+    async def closing(self) -> None:
+        """Wait until a group closes."""
+        self._closing.clear()
+        await self._closing.wait()
+
+    def ended(self, outcome: Outcome, *, late: bool) -> None:
+        self._writer.annotate(annotate({outcome.rollout: outcome.disposition}))
+        self.progress.ended(outcome, late=late)
+
+    def closed(self, closed: Closed) -> None:
+        self._writer.annotate(annotate(closed.changed))
+        self._writer.annotate(Advantages(closed.advantages).annotations())
+        self._open -= 1
+        if closed.zero_variance and self._planner.flat():
+            self.progress.planned(self._planner.total, self._planner.done)
+        self.progress.closed(closed)
+        self._closing.set()
+
+
+def counts(outcome: Outcome) -> bool:
+    """True for the attempt that stands for its member: no further one follows."""
+    return outcome.disposition.fate is not Fate.RETRIED

@@ -1,0 +1,56 @@
+"""A worker process of a run: ``python -m rollbook.run.worker FD`` with a socket to its parent.
+
+It loads the policy by its name, takes its own part of the run, and serves orders until the parent stops it or is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rollbook.rollout import Resources
+from rollbook.rollout.pool import Desk, serve
+from rollbook.run.crews import WorkerSpec, settings_of
+from rollbook.run.policies import policy_of
+from rollbook.store import RunWriter
+from rollbook.worlds import make
+
+__all__ = ["open_desk"]
+
+
+@asynccontextmanager
+async def open_desk(plain: dict[str, Any]) -> AsyncGenerator[Desk]:
+    """The desk of this process, from a `WorkerSpec` as plain data."""
+    spec = msgspec.convert(plain, WorkerSpec)
+    sys.path[:] = [*spec.path, *(each for each in sys.path if each not in spec.path)]
+    config = spec.config
+    loaded = await asyncio.to_thread(policy_of, config)
+    with RunWriter.join(Path(spec.folder), spec.name) as writer:
+        async with loaded:
+            yield Desk(
+                make_env=functools.partial(make, config.environment, **config.options),
+                loaded=loaded,
+                settings=settings_of(config),
+                sink=writer,
+                resources=Resources(config.resources),
+                run_id=spec.run_id,
+                config=config.plain(),
+                name=spec.name,
+            )
+
+
+def _main(descriptor: int) -> int:
+    with socket.socket(fileno=descriptor) as link:
+        return asyncio.run(serve(link, open_desk, lambda _: msgspec.Raw(b"\xc0")))
+
+
+if __name__ == "__main__":
+    sys.exit(_main(int(sys.argv[1])))
