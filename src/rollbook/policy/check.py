@@ -17,7 +17,7 @@ from rollbook.policy.check_asking import Answer, Prober
 from rollbook.policy.check_fields import fields
 from rollbook.policy.check_inputs import CheckInputs, Speaker
 from rollbook.policy.check_report import PolicyCheck, PolicyFinding, PolicyReport
-from rollbook.policy.protocol import Completion, Policy
+from rollbook.policy.protocol import Completion, Policy, TokenIds
 from rollbook.trace.call import Sampling
 
 __all__ = ["QUICK", "check_policy"]
@@ -34,8 +34,8 @@ TURNS = 8
 """Long requests that are cancelled."""
 RUNNING = 0.5
 """Seconds that they run before."""
-SEEDS = range(12)
-"""Tries to draw the likeliest token without truncation."""
+SEEDS = range(4)
+"""Tokens drawn without truncation, to see whether the model is sure of the next one."""
 CUT = 12
 """Tokens behind which a reply is cut and sent back."""
 MOST = 64
@@ -106,11 +106,20 @@ async def _stop_string(prober: Prober, speaker: Speaker) -> PolicyFinding:
     first = await prober.ask(prober.inputs.chat, GREEDY)
     if not isinstance(first, Completion):
         return _judged(PolicyCheck.STOP_STRING, [first], lambda _: judge.judge_stop_string(first, None, speaker.decode))
-    words = [word for word in speaker.decode(first.token_ids[:-1]).split()[1:] if word.isalpha() and len(word) > 2]
-    if not words:
+    text = _stop_text(first.token_ids, speaker)
+    if text is None:
         return judge.judge_stop_string(first, None, speaker.decode)
-    answer = await prober.ask(prober.inputs.chat, replace(GREEDY, stop=(words[0],)))
-    return judge.judge_stop_string(answer, words[0], speaker.decode)
+    answer = await prober.ask(prober.inputs.chat, replace(GREEDY, stop=(text,)))
+    return judge.judge_stop_string(answer, text, speaker.decode)
+
+
+def _stop_text(ids: TokenIds, speaker: Speaker) -> str | None:
+    """The text of two tokens in the middle of a reply that does not stand in it before; None: there is none."""
+    for start in range(2, len(ids) - 3):
+        text = speaker.decode(ids[start : start + 2])
+        if text.strip().isalnum() and text not in speaker.decode(ids[: start + 1]):
+            return text
+    return None
 
 
 async def _logprob_kind(prober: Prober) -> PolicyFinding:
@@ -122,8 +131,7 @@ async def _logprob_kind(prober: Prober) -> PolicyFinding:
     plain: float | None = None
     if float(top.logprobs[0]) > judge.CERTAIN:
         drawn = await prober.together(*((prompt, replace(FREE, max_tokens=1, seed=seed)) for seed in SEEDS))
-        same = [reply for reply in judge.sure(drawn) if reply.token_ids[0] == top.token_ids[0]]
-        plain = float(same[0].logprobs[0]) if same else None
+        plain = min((float(reply.logprobs[0]) for reply in judge.sure(drawn)), default=None)
     told = top.token_ids[0] == cool.token_ids[0]
     found = judge.found_kind(plain, float(top.logprobs[0]), float(cool.logprobs[0])) if told else None
     return judge.judge_kind(found, prober.policy.info.logprob_kind)

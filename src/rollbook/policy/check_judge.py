@@ -139,8 +139,8 @@ def judge_stop_string(answer: Answer, word: str | None, text_of: Callable[[Token
 def found_kind(plain: float | None, top: float, cool: float) -> LogprobKind | None:
     """The kind that logprobs of one and the same token show; None where they do not tell.
 
-    `plain`: at temperature 1, nothing truncated (None: never drawn). `top`: at temperature 1, only the likeliest kept.
-    `cool`: the same at temperature 0.5.
+    `top`: at temperature 1, only the likeliest kept. `cool`: the same at temperature 0.5. `plain`: the lowest logprob of
+    tokens drawn at temperature 1 without truncation (None: not asked for), which shows whether the model is sure.
     """
     if top > CERTAIN:
         told = plain is not None and plain < CERTAIN - SAME
