@@ -127,7 +127,7 @@ def whole_trace(rollout: str, seed: int = 0, turns: int = 3, tokens: int = 6) ->
 def content(trace: Trace) -> tuple[bytes, ...]:
     """Everything that a trace says, as bytes: two traces are the same where these are."""
     part = encode_part(trace)
-    return encode_head(trace), part["text"], part["tokens"], part["calls"], encode_tail(trace)
+    return encode_head(trace), part["text"], part["tokens"], part["calls"], encode_tail(trace), part.get("experts", b"")
 
 
 def sample_bits(trace: Trace) -> list[tuple[bytes, ...]]:

@@ -54,8 +54,8 @@ def checked_logprob(value: float) -> float:
 
 
 def checked_logprobs(values: Sequence[float | None], floor: float = FLOOR) -> npt.NDArray[np.float32]:
-    """`values`, one a sampled token, as float32, if all of them are there and can be logprobs; `floor`: the engine's own
-    sentinel, refused like all below.
+    """`values`, one a sampled token, as float32, if all of them can be logprobs; `floor`: the engine's own sentinel,
+    refused like all below. A missing one is refused as well.
 
     Raises `RolloutFailure` (`engine_contract`) at the first that cannot.
     """

@@ -40,7 +40,8 @@ CUT = 12
 """Tokens behind which a reply is cut and sent back."""
 MOST = 64
 """Tokens within which a short turn should end."""
-VERY_HOT = 1000.0
+VERY_HOT, HOT = 1000.0, 2.0
+"""Temperatures at which every id is about as likely as another, and the highest that all engines take."""
 
 
 async def check_policy(
@@ -214,7 +215,10 @@ async def _version(prober: Prober) -> PolicyFinding:
 
 async def _vocabulary(prober: Prober) -> PolicyFinding:
     cool = [asked for asked in prober.replies if asked.sampling.temperature <= 1.0]
-    hot = await prober.ask(prober.inputs.open, replace(FREE, temperature=VERY_HOT, max_tokens=MOST))
+    for temperature in (VERY_HOT, HOT):
+        hot = await prober.ask(prober.inputs.open, replace(FREE, temperature=temperature, max_tokens=MOST))
+        if isinstance(hot, Completion):
+            break
     return judge.judge_vocabulary(cool, hot, prober.inputs.vocab_size)
 
 

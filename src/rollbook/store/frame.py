@@ -89,6 +89,8 @@ class SectionId(IntEnum):
     """Footer: the summaries, in the order of the index."""
     TRAILER = 9
     """Footer: its own offset; the last 16 bytes of a sealed segment."""
+    EXPERTS = 10
+    """Routed experts, where there are some; the last section of its frame, so that the others are read without it."""
 
 
 class Codec(IntEnum):

@@ -27,13 +27,14 @@ __all__ = ["RunReader"]
 class RunReader(TraceSource):
     """Reads one run."""
 
-    def __init__(self, folder: str | os.PathLike[str], *, strict: bool = False) -> None:
-        """Raises `StoreError` where the folder is not a run, `NewerFormat` where it is too new."""
+    def __init__(self, folder: str | os.PathLike[str], *, strict: bool = False, experts: bool = False) -> None:
+        """`experts`: read routed experts along. Raises `StoreError` where the folder is not a run, `NewerFormat` where
+        it is too new."""
         self.folder = Path(folder)
         self.manifest: Manifest = read_manifest(self.folder)
         self.report = RecoveryReport()
         """What could not be read so far."""
-        self._strict = strict
+        self._strict, self._experts = strict, experts
         self._segments: dict[Path, SegmentReader] = {}
         self._owner: dict[str, Path] = {}
 
@@ -88,7 +89,7 @@ class RunReader(TraceSource):
             segment = self._segments.get(path)
             if segment is None:
                 name = path.relative_to(self.folder).as_posix()
-                segment = SegmentReader(path, name=name, report=self.report)
+                segment = SegmentReader(path, name=name, report=self.report, experts=self._experts)
             self._take(path, segment)
         self._check()
 

@@ -43,7 +43,7 @@ def redact_trace(
         if writer.recovery.in_flight:
             raise StoreError(f"{folder} has rollouts in flight; seal them first (seal_interrupted)")
         for path in segment_files(writer.folder):
-            segment = SegmentReader(path)
+            segment = SegmentReader(path, experts=True)
             if any(entry.rollout == rollout for entry in segment.entries()):
                 if not segment.sealed:
                     raise StoreError(f"{path} is being written, or damaged; a redaction needs it sealed")

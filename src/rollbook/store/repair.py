@@ -117,7 +117,7 @@ class Folder:
 
 
 def _build(steps: list[tuple[TurnHeader, dict[int, bytes]]]) -> Trace:
-    parts = [{key: raw[name] for key, name in PART_SECTIONS.items()} for _, raw in steps]
+    parts = [{key: raw[name] for key, name in PART_SECTIONS.items() if name in raw} for _, raw in steps]
     tails = [raw[SectionId.TAIL] for _, raw in steps if SectionId.TAIL in raw]
     heads = [raw[SectionId.HEAD] for _, raw in steps if SectionId.HEAD in raw]  # the last one knows most
     trace = decode_trace(heads[-1], parts, tails[-1] if tails else None, sealed=False)

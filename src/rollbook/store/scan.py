@@ -106,12 +106,14 @@ class FrameFile:
         row = self._row(frame, name)
         return unpack_section(row, os.pread(self.descriptor, row.stored, frame.offset + row.offset), self._decompressor)
 
-    def sections(self, frame: Frame) -> dict[int, bytes]:
-        """All sections of a frame, read at once; raises `DamagedFrame`."""
-        body = memoryview(os.pread(self.descriptor, frame.length, frame.offset))
+    def sections(self, frame: Frame, without: int | None = None) -> dict[int, bytes]:
+        """All sections of a frame but the one `without`, read at once; raises `DamagedFrame`."""
+        rows = {name: row for name, row in frame.sections.items() if name != without}
+        end = max((row.offset + row.stored for row in rows.values()), default=0)
+        body = memoryview(os.pread(self.descriptor, end, frame.offset))
         return {
             name: unpack_section(row, body[row.offset : row.offset + row.stored], self._decompressor)
-            for name, row in frame.sections.items()
+            for name, row in rows.items()
         }
 
     def verify(self, frame: Frame) -> None:

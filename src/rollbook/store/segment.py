@@ -50,8 +50,13 @@ __all__ = [
 
 _TRAILER = struct.Struct("<4sIQ")
 _TRAILER_MAGIC = b"RBFT"
-PART_SECTIONS = {"text": SectionId.TEXT, "tokens": SectionId.TOKENS, "calls": SectionId.CALLS}
-"""Sections of `wire.encode_part` by the id under which they are stored."""
+PART_SECTIONS = {
+    "text": SectionId.TEXT,
+    "tokens": SectionId.TOKENS,
+    "calls": SectionId.CALLS,
+    "experts": SectionId.EXPERTS,
+}
+"""Sections of `wire.encode_part` by the id under which they are stored; the last one is not always there."""
 _SECTIONS = frozenset({SectionId.HEAD, SectionId.TAIL, *PART_SECTIONS.values()})
 
 
@@ -89,9 +94,10 @@ def pack_trace(packer: Packer, trace: Trace) -> tuple[bytes, bytes]:
     part = encode_part(trace)
     sections = [
         (SectionId.HEAD, Codec.ZSTD, encode_head(trace)),
-        *((name, Codec.ZSTD, part[key]) for key, name in PART_SECTIONS.items()),
+        *((PART_SECTIONS[key], Codec.ZSTD, raw) for key, raw in part.items()),
         (SectionId.TAIL, Codec.ZSTD, encode_tail(trace)),
     ]
+    sections.sort(key=lambda section: section[0])  # experts last
     return packer.pack(FrameKind.TRACE, summary, sections), summary
 
 
@@ -156,12 +162,15 @@ class _Known:
 
 
 class SegmentReader:
-    """Reads one segment, also while it is written. Damage goes into `report`."""
+    """Reads one segment, also while it is written. Damage goes into `report`. `experts`: read routed experts along."""
 
-    __slots__ = ("_known", "name", "path", "report")
+    __slots__ = ("_experts", "_known", "name", "path", "report")
 
-    def __init__(self, path: Path, *, name: str | None = None, report: RecoveryReport | None = None) -> None:
+    def __init__(
+        self, path: Path, *, name: str | None = None, report: RecoveryReport | None = None, experts: bool = False
+    ) -> None:
         self.path = path
+        self._experts = experts
         self.name = name or str(path)
         self.report = RecoveryReport() if report is None else report
         self._known: _Known | None = None
@@ -198,7 +207,7 @@ class SegmentReader:
         with open_frames(self.path, self.name) as file:
             place = self._look(file).places[rollout]
             frame = file.frame_at(place.offset)
-            trace = read_trace(file, frame, rollout)
+            trace = read_trace(file, frame, rollout, experts=self._experts)
             unknown = sorted(frame.sections.keys() - _SECTIONS)
             if unknown:
                 detail = f"sections {unknown} of rollout {rollout}"
@@ -284,12 +293,13 @@ class SegmentReader:
             return None
 
 
-def read_trace(file: FrameFile, frame: Frame, rollout: str) -> Trace:
+def read_trace(file: FrameFile, frame: Frame, rollout: str, *, experts: bool) -> Trace:
     """The trace of one frame; raises `DamagedFrame`."""
     try:
-        raw = file.sections(frame)
-        part = {key: raw[name] for key, name in PART_SECTIONS.items()}
+        raw = file.sections(frame, None if experts else SectionId.EXPERTS)
+        part = {key: raw[name] for key, name in PART_SECTIONS.items() if name in raw}
         trace = decode_trace(raw[SectionId.HEAD], [part], raw[SectionId.TAIL])
+        trace.graph.experts.left_out = not experts and SectionId.EXPERTS in frame.sections
     except (DamagedFrame, RecordError, KeyError, zstandard.ZstdError) as error:
         raise DamagedFrame(f"{file.name} at byte {frame.offset}: {error}") from error
     if trace.id != rollout:

@@ -2,7 +2,8 @@
 
 What enters by `add` is checked in this order, and a message that breaks a rule is refused and changes nothing: the
 graph is still open; its arrays fit each other (`rollbook.trace.checks`); the parent exists; only the policy's own
-messages hold sampled tokens; a fork carries its reason. `load` checks the same of stored nodes.
+messages hold sampled tokens; a fork carries its reason; routed experts fit (`rollbook.trace.experts`). `load` and
+`load_experts` check the same of stored nodes.
 
 The ids along a path, concatenated, are what the engine was sent plus what it returned. Tokens lie in shared
 columns, so a path without forks is one slice of them. Sampled ids never change: a rewritten message is a new node.
@@ -10,7 +11,7 @@ columns, so a path without forks is one slice of them. Sampled ids never change:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from rollbook.errors import RecordError
 from rollbook.trace.checks import check_columns, check_mark, check_node
 from rollbook.trace.columns import Column
+from rollbook.trace.experts import Experts, RoutedExperts
 from rollbook.trace.message import Message, Origin, message_key
 from rollbook.trace.node import (
     COLUMN_KINDS,
@@ -63,6 +65,7 @@ class MessageGraph:
         "_parents",
         "_stretch",
         "columns",
+        "experts",
         "logprobs",
         "messages",
         "rescored",
@@ -92,6 +95,8 @@ class MessageGraph:
             "segments": self.segments,
         }
         """The columns of `COLUMN_KINDS` by name."""
+        self.experts = RoutedExperts()
+        """Routed experts of the nodes that have them."""
         self._forks: dict[int, Fork] = {}
         self._marks: dict[int, Mark] = {}
         self._parents: set[int] = set()
@@ -105,7 +110,7 @@ class MessageGraph:
     def __len__(self) -> int:
         return len(self.messages)
 
-    def add(
+    def add(  # noqa: PLR0913 - one keyword for each column of the record
         self,
         message: Message,
         *,
@@ -117,6 +122,7 @@ class MessageGraph:
         rescored: npt.NDArray[np.int32] = NO_IDS,
         versions: Runs = NO_RUNS,
         segments: Runs = NO_RUNS,
+        routed_experts: Experts | None = None,
         fork: Fork | None = None,
     ) -> int:
         """Add one message behind `parent` and return its index.
@@ -127,6 +133,9 @@ class MessageGraph:
         sampled = check_node(token_ids, runs, logprobs, rescored, versions, segments)
         self._check_place(parent, origin, sampled, fork)
         node = len(self.messages)
+        if routed_experts is not None:
+            self.experts.check(routed_experts, sampled)
+            self.experts.keep(node, routed_experts)
         self.tokens.extend(token_ids)
         self.runs.extend(runs)
         self.rescored.extend(rescored)
@@ -195,6 +204,16 @@ class MessageGraph:
         if len(table):
             self._ends = table[-1].tolist()
 
+    def load_experts(self, rows: Iterable[tuple[int, Experts]]) -> None:
+        """Give nodes that were loaded their routed experts; every rule of `add` is checked again."""
+        self._check_open()
+        ends = self.table.view[:, SAMPLED]
+        for node, experts in rows:
+            if not 0 <= node < len(ends) or self.experts.get(node) is not None:
+                raise RecordError(f"routed experts of node {node}, which is not there or has some already")
+            self.experts.check(experts, int(ends[node] - (ends[node - 1] if node else 0)))
+            self.experts.keep(node, experts)
+
     def counts(self, first: int = 0) -> npt.NDArray[np.int32]:
         """The node table from node `first` on in the form that `load` takes: parent, origin, then how many rows each
         node has in each column. int32, shape (nodes, 9)."""
@@ -241,6 +260,7 @@ class MessageGraph:
             rescored=self.rescored.slice(start[RESCORED], end[RESCORED]),
             versions=self.versions.slice(start[VERSIONS], end[VERSIONS]),
             segments=self.segments.slice(start[SEGMENTS], end[SEGMENTS]),
+            routed_experts=self.experts.get(node),
             fork=self._forks.get(node),
             mark=self._marks.get(node),
         )
@@ -340,5 +360,5 @@ class MessageGraph:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the token columns and the node table, slack included."""
+        """Bytes of the token columns and the node table, slack included; routed experts apart."""
         return self.table.nbytes + sum(column.nbytes for column in self.columns.values())

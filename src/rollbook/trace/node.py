@@ -139,6 +139,9 @@ class Node:
     """(policy version, count) over the sampled tokens; empty where the engine did not say."""
     segments: Runs
     """(call, count) over the sampled tokens."""
+    routed_experts: npt.NDArray[np.uint16] | None
+    """uint16, shape (sampled, layers, k): the experts of the pass that each token was sampled from; None where the
+    engine did not say, or where the trace was read without them (`MessageGraph.experts`)."""
     fork: Fork | None
     """None where the path only goes on."""
     mark: Mark | None

@@ -1,9 +1,9 @@
 """Redaction: the one change that a sealed record allows, made as a new trace.
 
 Rule: the text and the ids of a node go together. What is left of it is its place (parent, origin, reason of the
-fork), its role and the mark `redacted`; its ids, runs, logprobs, versions and segments become empty, so each branch
-through it is shorter and does not train, and the count of captured tokens drops visibly. The ids that are left on
-such a branch are no longer what the engine was sent. Spellings kept by a fork by drift beside the node go as well.
+fork), its role and the mark `redacted`; its ids, runs, logprobs, versions, segments and routed experts become empty, so
+each branch through it is shorter and does not train, and the count of captured tokens drops visibly. The ids that are
+left on such a branch are no longer what the engine was sent. Spellings kept by a fork by drift beside the node go, too.
 
 Copies of the text elsewhere are not searched for: in other nodes (redact those too), in the task and in the final
 state (pass replacements), in error notes.
@@ -66,6 +66,10 @@ def _without(graph: MessageGraph, gone: npt.NDArray[np.bool_]) -> MessageGraph:
     ]
     found = MessageGraph()
     found.load(texts, counts, columns)
+    found.load_experts(
+        (node, kept) for node in graph.experts if not gone[node] and (kept := graph.experts.get(node)) is not None
+    )
+    found.experts.left_out = graph.experts.left_out
     return found
 
 

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from rollbook.errors import RecordError
 from rollbook.trace.call import Call, LogprobKind, Sampling
 from rollbook.trace.ending import Disposition, Ending
+from rollbook.trace.experts import Experts, spread_experts
 from rollbook.trace.node import (
     LOGPROBS,
     ORIGIN,
@@ -124,6 +125,11 @@ class Sample:
     """Number of the branch within the trace."""
     is_last_branch: bool
     """True for the branch that the rollout ended on."""
+    routed_experts: Experts | None = None
+    """uint16, shape (tokens, layers, k): of the pass that each token was sampled from; 0 where not known. None: not
+    asked for (`samples`), or none are known."""
+    experts_known: npt.NDArray[np.bool_] | None = None
+    """bool, shape (tokens,): where `routed_experts` says something; None where that is None."""
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -164,25 +170,32 @@ def samples(
     disposition: Disposition | None = None,
     advantage: float | None = None,
     max_tokens: int | None = None,
+    experts: bool = False,
 ) -> SampleSet:
     """The samples of one trace.
 
     `disposition`: what became of the rollout; None means that no rules were applied, and it is used. `advantage` is
-    copied to each sample. `max_tokens`: branches longer than this do not train. Raises `RecordError` for a trace
-    without token ids.
+    copied to each sample. `max_tokens`: branches longer than this do not train. `experts`: spread routed experts over
+    the samples, which takes layers * k times as much memory as their ids do. Raises `RecordError` for a trace without
+    token ids, or read without the experts that are asked for.
     """
     if not trace.head.tokens:
         raise RecordError(f"trace {trace.id} has no token ids (text-only engine); it cannot be trained from")
-    return _Builder(trace, disposition, advantage, max_tokens).build()
+    return _Builder(trace, disposition, advantage, max_tokens, experts).build()
 
 
 class _Builder:
     """The work of `samples`, with what all branches of a trace share computed once."""
 
     def __init__(
-        self, trace: Trace, disposition: Disposition | None, advantage: float | None, max_tokens: int | None
+        self,
+        trace: Trace,
+        disposition: Disposition | None,
+        advantage: float | None,
+        max_tokens: int | None,
+        experts: bool,
     ) -> None:
-        self.trace, self.graph = trace, trace.graph
+        self.trace, self.graph, self.experts = trace, trace.graph, experts
         self.disposition, self.advantage, self.max_tokens = disposition, advantage, max_tokens
         self.counts = self.graph.counts()
         self.sampled_counts = self.counts[:, SAMPLED]
@@ -274,6 +287,7 @@ class _Builder:
         all_given = bool(np.count_nonzero(counts[trains][:, (LOGPROBS, SEGMENTS)]) == 2 * len(trained))
         owned_turns = set(self.turn_of[trained].tolist())
         rewards = [(int(self.turn_of[each.node]), each.value) for each in tail.turn_rewards]
+        routed, routed_at = self._experts(branch, len(sampled))
         return Sample(
             token_ids=graph.gather("tokens", stretches),
             sampled=sampled,
@@ -299,7 +313,19 @@ class _Builder:
             rollout=head.rollout,
             branch=branch.index,
             is_last_branch=is_last,
+            routed_experts=routed,
+            experts_known=routed_at,
         )
+
+    def _experts(self, branch: Branch, tokens: int) -> tuple[Experts | None, npt.NDArray[np.bool_] | None]:
+        if not self.experts:
+            return None, None
+        nodes: list[int] = branch.nodes.tolist()
+        ends = self.counts[branch.nodes, TOKENS].cumsum()
+        starts = dict(zip(nodes, (ends - self.counts[branch.nodes, TOKENS]).tolist(), strict=True))
+        return spread_experts(
+            self.graph.experts, nodes, lambda node: starts[node] + self.graph[node].sampled_positions, tokens
+        ) or (None, None)
 
     def _calls(self, indices: npt.NDArray[np.int32]) -> list[Call]:
         """Of the calls with these indices the first of each transform and logprob kind, in their order."""

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from rollbook.errors import ConfigError, NewerFormat, RecordError
 from rollbook.trace.call import Call
+from rollbook.trace.experts import decode_experts, encode_experts
 from rollbook.trace.graph import MessageGraph
 from rollbook.trace.node import COLUMN_KINDS, TABLE_WIDTH, NodeText
 from rollbook.trace.record import Edge, TraceHead, TraceTail
@@ -42,13 +43,14 @@ WIRE_VERSION = 1
 """Raised when a reader of the older version could misread what is written."""
 
 Sections = dict[str, bytes]
-"""Section name -> bytes. Names: ``head``, ``text``, ``tokens``, ``calls``, ``tail``."""
+"""Section name -> bytes. Names: ``head``, ``text``, ``tokens``, ``calls``, ``tail``, and ``experts`` where there are
+some."""
 
 _DTYPES: dict[str, npt.DTypeLike] = {name: "<f4" if name == "logprobs" else "<i4" for name in COLUMN_KINDS}
 _PAIRS = ("runs", "versions", "segments")
 
 PART_SECTIONS = ("text", "tokens", "calls")
-"""The sections of a part."""
+"""The sections that a part has; ``experts`` comes where its nodes have routed experts."""
 
 
 class Cursor(msgspec.Struct, frozen=True):
@@ -122,7 +124,8 @@ def encode_tail(trace: Trace) -> bytes:
 
 
 def encode_part(trace: Trace, since: Cursor = START) -> Sections:
-    """Sections ``text``, ``tokens`` and ``calls`` of what the trace gained since a cursor."""
+    """Sections ``text``, ``tokens``, ``calls`` and, where there are some, ``experts`` of what the trace gained since a
+    cursor."""
     text = TextPart(first=since.nodes, nodes=trace.graph.texts(since.nodes))
     calls = CallPart(
         first_call=since.calls,
@@ -130,11 +133,13 @@ def encode_part(trace: Trace, since: Cursor = START) -> Sections:
         calls=trace.calls[since.calls :],
         edges=trace.edges[since.edges :],
     )
-    return {
+    sections = {
         "text": encode_record(text),
         "tokens": _encode(_token_part(trace.graph, since.nodes)),
         "calls": encode_record(calls),
     }
+    experts = encode_experts(trace.graph.experts, since.nodes)
+    return sections if experts is None else sections | {"experts": experts}
 
 
 def decode_trace(
@@ -204,6 +209,8 @@ def _load_part(trace: Trace, part: Mapping[str, bytes]) -> None:
     except (msgspec.MsgspecError, ValueError) as error:
         raise RecordError(f"section 'tokens' is damaged: {error}") from error
     trace.graph.load(text.nodes, counts, columns)
+    if "experts" in part:
+        trace.graph.load_experts(decode_experts(part["experts"]))
     trace.calls += calls.calls
     trace.edges += calls.edges
 

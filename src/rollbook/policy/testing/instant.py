@@ -32,10 +32,11 @@ _MARK = str(_COUNT).encode()
 _ECHO = b"[987654322]"
 _OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
 _PATHS = {
-    Dialect.VLLM: (b"POST /inference/v1/generate ", b'"token_ids":['),
-    Dialect.SGLANG: (b"POST /generate ", b'"input_ids":['),
-    Dialect.LLAMACPP: (b"POST /completion ", b'"prompt":['),
+    Dialect.VLLM: (b"POST /inference/v1/generate ", b'"token_ids":[', b'"logprobs":0,'),
+    Dialect.SGLANG: (b"POST /generate ", b'"input_ids":[', b'"top_logprobs_num":0,'),
+    Dialect.LLAMACPP: (b"POST /completion ", b'"prompt":[', b'"n_probs":1'),
 }
+"""How a request begins, what stands before its ids, and what one asks for that is not unusual; as compact JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Instant(asyncio.Protocol):
 
     def __init__(self, dialect: Dialect, prepared: list[Prepared], behind: Callable[[], asyncio.Protocol]) -> None:
         """`behind`: makes the protocol of the full fake."""
-        self._start, self._key = _PATHS[dialect]
+        self._start, self._key, self._usual = _PATHS[dialect]
         self._prepared = prepared
         self._behind = behind()
         self._seen = bytearray()
@@ -92,7 +93,7 @@ class Instant(asyncio.Protocol):
         self._seen.clear()
         at = request.find(self._key, head)
         end = request.find(b"]", at)
-        if at < 0 or b'"logprobs":4' in request:
+        if at < 0 or self._usual not in request:
             self._behind.data_received(request)
             return
         body = self._prepared[length % len(self._prepared)].body(request[at + len(self._key) : end])
@@ -112,9 +113,10 @@ class Instant(asyncio.Protocol):
 
 
 def _length(head: bytearray) -> int:
-    lower = head.lower()
-    at = lower.find(b"content-length:")
-    return int(lower[at + 15 : lower.find(b"\r\n", at) if b"\r\n" in lower[at:] else None]) if at >= 0 else 0
+    for line in head.lower().split(b"\r\n"):
+        if line.startswith(b"content-length:"):
+            return int(line[15:])
+    return 0
 
 
 def _encoded(dialect: Dialect, ids: list[int], logprobs: list[float]) -> bytes:

@@ -10,7 +10,9 @@ import asyncio
 import socket
 import struct
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -20,6 +22,7 @@ from rollbook.errors import UsageError
 from rollbook.policy.testing.ask import Ask, Reply, Request, Transport
 from rollbook.policy.testing.faults import Dialect, FaultPlan
 from rollbook.policy.testing.front import Front
+from rollbook.policy.testing.instant import Instant, Prepared
 from rollbook.policy.testing.latency import Latency
 from rollbook.policy.testing.llamacpp import LlamacppSpeech
 from rollbook.policy.testing.log import LogEntry
@@ -34,7 +37,7 @@ from rollbook.policy.testing.speech import Engine, Settings, Speech
 from rollbook.policy.testing.vllm import VllmSpeech
 from rollbook.trace.call import LogprobKind
 
-__all__ = ["FakeEngine", "serve"]
+__all__ = ["FakeEngine", "Server", "serve"]
 
 _Type = TypeVar("_Type")
 _SPEECHES: dict[Dialect, Callable[[Engine], Speech]] = {
@@ -49,8 +52,19 @@ _BLOCKS = {Dialect.VLLM: 16}
 """Tokens of a block of the prefix cache, where that is not one."""
 MAX_BODY = 64 << 20
 """Bytes of a request's body."""
+KEEP_ALIVE = 3600.0
+"""Seconds that an idle connection stays open."""
 BACKLOG = 16_384
 """Connections that may wait to be accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What listens."""
+
+    port: int
+    connections: Callable[[], int]
+    """How many are open."""
 
 
 class FakeEngine:
@@ -161,16 +175,12 @@ class FakeEngine:
 
     async def _serve(self, started: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
-        runner = await serve(self._front, self._port)
-        if runner is None:
-            return
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        server = runner.server
-        if server is not None:
-            self._connections = lambda: len(server.connections)
-        started.set()
-        await self._ended.wait()
-        await runner.cleanup()
+        with suppress(OSError):
+            async with serve(self._front, self._port) as server:
+                self._connections = server.connections
+                self.url = f"http://127.0.0.1:{server.port}"
+                started.set()
+                await self._ended.wait()
 
     def _do(self, work: Callable[..., Any], *arguments: Any) -> None:
         async def call() -> None:
@@ -185,8 +195,9 @@ class FakeEngine:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
-async def serve(front: Front, port: int) -> web.AppRunner | None:
-    """Listen on the loopback; None where the port is taken."""
+@asynccontextmanager
+async def serve(front: Front, port: int, instant: list[Prepared] | None = None) -> AsyncGenerator[Server]:
+    """Listen on the loopback. `instant`: prepared replies, which answer first. Raises `OSError`: the port is taken."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         body = await request.read()
@@ -196,14 +207,22 @@ async def serve(front: Front, port: int) -> web.AppRunner | None:
 
     application = web.Application(client_max_size=MAX_BODY)
     application.router.add_route("*", "/{path:.*}", handle)
-    runner = web.AppRunner(application, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
+    runner = web.AppRunner(
+        application, handler_cancellation=True, access_log=None, shutdown_timeout=0.1, keepalive_timeout=KEEP_ALIVE
+    )
     await runner.setup()
+    behind = runner.server
+    assert behind is not None
+    dialect = front.engine.settings.dialect
+    make = behind if instant is None else lambda: Instant(dialect, instant, behind)
     try:
-        await web.TCPSite(runner, "127.0.0.1", port, backlog=BACKLOG).start()
-    except OSError:
+        listener = await asyncio.get_running_loop().create_server(make, "127.0.0.1", port, backlog=BACKLOG)
+        try:
+            yield Server(listener.sockets[0].getsockname()[1], lambda: len(behind.connections))
+        finally:
+            listener.close()
+    finally:
         await runner.cleanup()
-        return None
-    return runner
 
 
 async def _send(request: web.Request, reply: Reply) -> web.StreamResponse:

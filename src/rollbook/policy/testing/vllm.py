@@ -29,7 +29,15 @@ __all__ = ["VllmSpeech"]
 
 VERSION = "0.33.0"
 MAX_LOGPROBS = 20
-_GENERATE, _SAMPLING, _COMPLETION = names_of(GenerateBody), names_of(SamplingParams), names_of(CompletionBody)
+_GENERATE, _SAMPLING = names_of(GenerateBody), names_of(SamplingParams)
+_COMPLETION = names_of(CompletionBody) - {
+    "detokenize",
+    "extra_args",
+    "flat_logprobs",
+    "prompt_logprob_start",
+    "skip_reading_prefix_cache",
+}
+"""Without those of the sampling parameters that this route does not take."""
 
 
 class _NewVersion(msgspec.Struct):
@@ -113,7 +121,7 @@ class VllmSpeech:
             model=self._engine.shape.model,
             stop_reason=_stop_reason(answer, body),
             details=self._engine.shape.cached_details,
-            text=self._engine.shape.decode(answer.token_ids),
+            decode=self._engine.shape.decode,
         )
         self._add_experts(reply, answer, body)
         return reply
@@ -198,9 +206,10 @@ class VllmSpeech:
         return _json({"results": [None]})
 
     async def _reset_cache(self, request: Request) -> Reply:
-        del request
-        self._engine.scheduler.forget()
-        return Reply()
+        held = self._engine.scheduler.running and request.query.get("reset_running_requests") != "true"
+        if not held:
+            self._engine.scheduler.forget()
+        return _json({"success": not held})
 
     async def _abort(self, request: Request) -> Reply:
         names = read(read_json(request.body), _Abort).request_ids

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -197,13 +199,17 @@ def completion_reply(
     model: str,
     stop_reason: int | str | None,
     details: bool,
-    text: str,
+    decode: Callable[[Sequence[int]], str],
 ) -> dict[str, Any]:
     """``CompletionResponse`` with one choice."""
+
+    def spell(token: int) -> str:
+        return f"token_id:{token}" if body.return_tokens_as_token_ids else decode([token])
+
     choice: dict[str, Any] = {
         "index": 0,
-        "text": text,
-        "logprobs": None if body.logprobs is None else _columns(answer),
+        "text": decode(answer.token_ids),
+        "logprobs": None if body.logprobs is None else _columns(answer, spell),
         "finish_reason": _finish(answer),
         "stop_reason": stop_reason,
         "token_ids": answer.token_ids if body.return_token_ids else None,
@@ -224,15 +230,21 @@ def completion_reply(
     }
 
 
-def _columns(answer: Answer) -> dict[str, Any] | None:
+def _columns(answer: Answer, spell: Callable[[int], str]) -> dict[str, Any] | None:
+    """``CompletionLogProbs``; the sampled token is listed beside the likeliest."""
     if answer.logprobs is None:
         return None
-    kept = [each for each in zip(answer.token_ids, answer.logprobs, strict=True) if each[1] is not None]
+    rows = zip(answer.token_ids, answer.logprobs, answer.top, strict=True)
+    kept = [(token, logprob, top) for token, logprob, top in rows if logprob is not None]
+    texts = [spell(token) for token, _, _ in kept]
     return {
-        "text_offset": list(range(len(kept))),
-        "token_logprobs": [logprob for _, logprob in kept],
-        "tokens": [f"token_id:{token}" for token, _ in kept],
-        "top_logprobs": [{f"token_id:{token}": logprob} for token, logprob in kept],
+        "text_offset": [*accumulate(map(len, texts[:-1]), initial=0)] if texts else [],
+        "token_logprobs": [logprob for _, logprob, _ in kept],
+        "tokens": texts,
+        "top_logprobs": [
+            {spell(token): logprob, **{spell(each): max(value, ZERO) for each, value in top}}
+            for token, logprob, top in kept
+        ],
     }
 
 
