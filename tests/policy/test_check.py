@@ -54,7 +54,7 @@ def test_an_engine_that_keeps_everything_is_fit() -> None:
         (C.CONTINUATION, BROKEN, "is not what the engine goes on from", {"deaf": True}),
         (C.CACHE, UNKNOWN, "does not say", {"cached": None}),
         (C.CACHE, DIFFERS, "whole history", {"cached": 0}),
-        (C.OVERFLOW, BROKEN, "the prompt was cut", {"takes_all": True, "context": 2048}),
+        (C.OVERFLOW, BROKEN, "cut, or more fit", {"takes_all": True, "context": 2048}),
         (C.ABORT, UNKNOWN, "before it could be cancelled", {"context": 64}),
         (C.VERSION, DIFFERS, "staleness cannot be known", {"versions": False}),
         (C.SAMPLING, BROKEN, "ignored: top_k", {"ignores": ("top_k",)}),
@@ -95,9 +95,7 @@ def test_a_broken_reply_breaks_every_promise_and_a_lost_one_tells_nothing(check:
     broken = checked(check, failure=RolloutFailure(Reason.ENGINE_CONTRACT, "2 ids but 1 logprobs"))
     lost = checked(check, failure=RolloutFailure(Reason.ENGINE_TIMEOUT, "no reply within 1 s"))
     assert [each.verdict for each in broken.findings] == [FINE if check is C.VOCABULARY else BROKEN]
-    assert [each.verdict for each in lost.findings] == [
-        {C.VOCABULARY: FINE, C.OVERFLOW: DIFFERS}.get(check, UNKNOWN)
-    ]
+    assert [each.verdict for each in lost.findings] == [{C.VOCABULARY: FINE, C.OVERFLOW: DIFFERS}.get(check, UNKNOWN)]
 
 
 def test_an_engine_that_is_busy_is_asked_again_and_not_for_ever() -> None:

@@ -14,7 +14,7 @@ from rollbook.errors import ConfigError
 from rollbook.policy import Completion, EngineBusy, PolicyInfo, TokenIds
 from rollbook.policy.testing.model import TinyModel
 from rollbook.trace import Finish, LogprobKind, Reason, RolloutFailure, Sampling
-from tests.cases.case import STOP, bytes_renderer, byte_ids
+from tests.cases.case import STOP, byte_ids, bytes_renderer
 
 VOCABULARY = 263
 """Of the renderer with one token a byte."""

@@ -50,7 +50,7 @@ def template_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--tokenizer",
             metavar="PATH",
-            help="Of an engine's model: a tokenizer folder, a GGUF file or local:MODEL. [default: the engine says where]",
+            help="Of an engine's model: a folder, a GGUF file or local:MODEL. [default: as the engine says]",
         ),
     ):
         command = option(command)

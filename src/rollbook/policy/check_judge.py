@@ -35,6 +35,7 @@ __all__ = [
     "judge_version",
     "judge_vocabulary",
     "refusal",
+    "refused",
     "sure",
 ]
 
@@ -50,15 +51,18 @@ FINE, DIFFERS, BROKEN, UNKNOWN = PolicyVerdict
 
 def refusal(about: PolicyCheck, answers: Iterable[Answer]) -> PolicyFinding | None:
     """The finding where a plain request got no reply; None: each got one."""
-    refused = [answer for answer in answers if isinstance(answer, Refused)]
-    if not refused:
+    found = [answer for answer in answers if isinstance(answer, Refused)]
+    if not found:
         return None
-    worst = next((each for each in refused if each.breaks), refused[0])
-    if worst.breaks:
-        return PolicyFinding(about=about, verdict=BROKEN, detail=worst.detail)
-    if worst.reason is None:
-        return PolicyFinding(about=about, verdict=UNKNOWN, detail=f"cannot be asked: {worst.detail}")
-    return PolicyFinding(about=about, verdict=UNKNOWN, detail=f"{worst.reason}: {worst.detail}")
+    return refused(about, next((each for each in found if each.breaks), found[0]))
+
+
+def refused(about: PolicyCheck, answer: Refused) -> PolicyFinding:
+    """The finding where a request that any engine can serve got no reply."""
+    if answer.breaks:
+        return PolicyFinding(about=about, verdict=BROKEN, detail=answer.detail)
+    why = "cannot be asked" if answer.reason is None else str(answer.reason)
+    return PolicyFinding(about=about, verdict=UNKNOWN, detail=f"{why}: {answer.detail}")
 
 
 def sure(answers: Iterable[Answer]) -> list[Completion]:
@@ -114,33 +118,27 @@ def judge_stop_token(replies: Sequence[Completion], stop_ids: frozenset[int]) ->
 def judge_stop_string(answer: Answer, word: str | None, text_of: Callable[[TokenIds], str]) -> PolicyFinding:
     """The answer to a greedy request that was to stop at `word`, which stands in the greedy reply; None: none does."""
     about = PolicyCheck.STOP_STRING
-    if word is None:
-        return PolicyFinding(about=about, verdict=UNKNOWN, detail="the model's reply has no word to stop at")
     if isinstance(answer, Refused):
         if answer.reason is None:
             return PolicyFinding(about=about, verdict=DIFFERS, detail=f"refused: {answer.detail}")
-        return refusal(about, [answer]) or _no(about)
-    kept = word in text_of(answer.token_ids)
-    match answer.finish, kept:
-        case Finish.STOP_STRING, True:
-            return PolicyFinding(
-                about=about, verdict=FINE, detail="ids are kept to the token that completes the string"
-            )
-        case Finish.STOP_STRING, False:
-            detail = "the tokens of the stop string were sampled but are not returned"
-            return PolicyFinding(about=about, verdict=DIFFERS, detail=detail)
-        case _, True:
-            detail = f"ignored: the reply holds it and ended as {answer.finish}"
-            return PolicyFinding(about=about, verdict=BROKEN, detail=detail)
-        case _:
-            return PolicyFinding(about=about, verdict=UNKNOWN, detail="the model went another way this time")
+        return refused(about, answer)
+    if word is None:
+        return PolicyFinding(about=about, verdict=UNKNOWN, detail="the model's reply has no text to stop at")
+    stopped, kept = answer.finish is Finish.STOP_STRING, word in text_of(answer.token_ids)
+    verdict, detail = {
+        (True, True): (FINE, "ids are kept to the token that completes the string"),
+        (True, False): (DIFFERS, "the tokens of the stop string were sampled but are not returned"),
+        (False, True): (BROKEN, f"ignored: the reply holds it and ended as {answer.finish}"),
+        (False, False): (UNKNOWN, "the model went another way this time"),
+    }[stopped, kept]
+    return PolicyFinding(about=about, verdict=verdict, detail=detail)
 
 
 def found_kind(plain: float | None, top: float, cool: float) -> LogprobKind | None:
     """The kind that logprobs of one and the same token show; None where they do not tell.
 
-    `top`: at temperature 1, only the likeliest kept. `cool`: the same at temperature 0.5. `plain`: the lowest logprob of
-    tokens drawn at temperature 1 without truncation (None: not asked for), which shows whether the model is sure.
+    `top`: at temperature 1, only the likeliest kept. `cool`: the same at temperature 0.5. `plain`: the lowest logprob
+    of tokens drawn at temperature 1 without truncation (None: not asked for), which shows whether the model is sure.
     """
     if top > CERTAIN:
         told = plain is not None and plain < CERTAIN - SAME
@@ -269,7 +267,7 @@ def judge_overflow(answer: Answer, size: int, context_length: int) -> PolicyFind
     """The answer to a prompt that is longer than the context."""
     about = PolicyCheck.OVERFLOW
     if isinstance(answer, Completion):
-        detail = f"{size} prompt tokens got a reply, where {context_length} fit: the prompt was cut, or more fit than is said"
+        detail = f"{size} prompt tokens got a reply where {context_length} fit: cut, or more fit than is said"
         return PolicyFinding(about=about, verdict=BROKEN, detail=detail)
     if answer.reason is Reason.CONTEXT_OVERFLOW:
         return PolicyFinding(about=about, verdict=FINE, detail=f"refused: {answer.detail}")
@@ -313,11 +311,8 @@ def judge_vocabulary(asked: Sequence[Asked], hot: Answer, size: int) -> PolicyFi
     outside = int((hot.token_ids >= size).sum())
     numbers = {"outside": float(outside), "tokens": float(len(hot.token_ids))}
     if outside:
-        detail = f"the model has ids that the tokenizer lacks: {outside} of {len(hot.token_ids)} tokens at a high temperature"
+        share = f"{outside} of {len(hot.token_ids)} tokens at a high temperature"
+        detail = f"the model has ids that the tokenizer lacks: {share}"
         return PolicyFinding(about=about, verdict=DIFFERS, detail=detail, numbers=numbers)
     detail = f"all sampled ids are below {size}, also at a high temperature"
     return PolicyFinding(about=about, verdict=FINE, detail=detail, numbers=numbers)
-
-
-def _no(about: PolicyCheck) -> PolicyFinding:
-    return PolicyFinding(about=about, verdict=UNKNOWN, detail="no answer")

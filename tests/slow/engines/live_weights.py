@@ -1,4 +1,4 @@
-"""Real weights swapped under a running generation of vLLM: each token carries the version of the weights it came from."""
+"""Real weights swapped under a running generation of vLLM: each token has the version of the weights it came from."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def main(weights: str, port: int) -> None:
     p.ui = False
     p.verbosity = -1
     server = xllamacpp.Server(p)
-    print(server.listening_address, flush=True)
+    sys.stdout.write(f"{server.listening_address}\n")
     threading.Event().wait()
 
 

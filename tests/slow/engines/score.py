@@ -1,6 +1,6 @@
 """Logprobs of given tokens by a float32 forward pass of torch: a program of its own, for the engines' environment.
 
-``python score.py HF_FOLDER`` reads ``[[prompt ids, reply ids], ...]`` from stdin and prints a list of logprobs for each.
+``python score.py HF_FOLDER`` reads ``[[prompt ids, reply ids], ...]`` from stdin and prints the logprobs of each.
 """
 
 from __future__ import annotations
