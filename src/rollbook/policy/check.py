@@ -117,8 +117,9 @@ async def _stop_string(prober: Prober, speaker: Speaker) -> PolicyFinding:
 def _stop_text(ids: TokenIds, speaker: Speaker) -> str | None:
     """The text of two tokens in the middle of a reply that does not stand in it before; None: there is none."""
     for start in range(2, len(ids) - 3):
-        text = speaker.decode(ids[start : start + 2])
-        if text.strip().isalnum() and text not in speaker.decode(ids[: start + 1]):
+        text = speaker.decode(ids[start : start + 2]).strip()
+        whole = text.isprintable() and "\ufffd" not in text
+        if text and whole and text not in speaker.decode(ids[: start + 1]):
             return text
     return None
 

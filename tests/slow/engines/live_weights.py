@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import urllib.request
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
@@ -36,6 +37,20 @@ async def control_of(url: str, models: EngineModels) -> AsyncGenerator[VllmContr
         await control.close()
 
 
+async def underway(url: str) -> None:
+    """Wait until the generation has some tokens, as the engine counts them."""
+    before = await asyncio.to_thread(sampled, url)
+    while await asyncio.to_thread(sampled, url) < before + 16:
+        await asyncio.sleep(0.05)
+
+
+def sampled(url: str) -> float:
+    """Tokens that the engine has sampled since it started."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=30) as reply:
+        lines = reply.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:generation_tokens_total"))
+
+
 def test_a_swap_in_mid_generation_gives_spans_on_the_right_tokens(
     vllm_url: str, models: EngineModels, scorer: Scorer, record_property: Record
 ) -> None:
@@ -45,7 +60,7 @@ def test_a_swap_in_mid_generation_gives_spans_on_the_right_tokens(
         async with control_of(vllm_url, models) as control, Engine("vllm", vllm_url).loaded() as loaded:
             prompt = asked(loaded, QUESTION)
             task = asyncio.create_task(sample(loaded, prompt, LONG))
-            await asyncio.sleep(2.0)
+            await underway(vllm_url)
             await swap_weights(control, models.changed, 7, mode=PauseMode.KEEP)
             return prompt, await task, loaded
 
@@ -72,7 +87,7 @@ def test_an_aborted_generation_goes_on_as_a_second_segment(vllm_url: str, models
         async with control_of(vllm_url, models) as control, Engine("vllm", vllm_url).loaded() as loaded:
             prompt = asked(loaded, QUESTION)
             task = asyncio.create_task(sample(loaded, prompt, LONG))
-            await asyncio.sleep(2.0)
+            await underway(vllm_url)
             await swap_weights(control, models.changed, 8, mode=PauseMode.ABORT)
             first = await task
             rest = Sampling(seed=4, max_tokens=160 - len(first.token_ids))
