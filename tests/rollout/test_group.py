@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from rollbook.errors import StoreError, UsageError
-from rollbook.rewards import advantages
-from rollbook.rollout import GroupPlan, Limits, LoadedPolicy, Resources, RolloutSettings, group, rollout, run_member
-from rollbook.rollout.group import BACKOFF, MAX_BACKOFF, backoff
+from rollbook.rewards import Outcome, advantages, annotate, decide, outcome_of
+from rollbook.rollout import GroupPlan, GroupRules, Limits, LoadedPolicy, Resources, RolloutSettings, group, rollout
+from rollbook.rollout.backoff import FIRST, LONGEST, jittered
+from rollbook.rollout.pool import Closed, Desk, GroupBook, Keeping, Scheduler
 from rollbook.trace import EndingRules, Fate, MemorySink, Message, Reason, Retry, RolloutFailure, Sampling, Task, Trace
 from tests.rollout.made import SMOLLM, TASK, Engine, Said, Talk, never, says, why
 
@@ -24,38 +25,59 @@ def fates(sink: MemorySink) -> dict[str, str]:
     return {note.rollout: note.value["fate"] for note in sink.annotations() if note.name == "disposition"}
 
 
-def member(*said: Said, rules: EndingRules | None = None, earlier: Sequence[Trace] = ()) -> tuple[list[Trace], Any]:
-    sink = MemorySink()
-    attempts = asyncio.run(
-        run_member(
-            Talk,
-            GroupPlan(id="g", task=TASK, size=1, run="r", config={"a": 1}),
-            3,
-            LoadedPolicy(Engine(said), SMOLLM.renderer),
-            RolloutSettings(rules=rules or EndingRules()),
-            sink=sink,
-            resources=Resources(),
-            earlier=earlier,
-        )
+def member(*said: Said, rules: EndingRules | None = None, earlier: Sequence[Outcome] = ()) -> tuple[list[Trace], Any]:
+    """A group of one, out of a run that may hold attempts already: the new attempts, and where they were kept."""
+    sink, settings = MemorySink(), RolloutSettings(rules=rules or EndingRules())
+    keeping = Keeping(sink)
+    desk = Desk(
+        make_env=Talk,
+        loaded=LoadedPolicy(Engine(said), SMOLLM.renderer),
+        settings=settings,
+        sink=keeping,
+        resources=Resources(),
+        run_id="r",
+        config={"a": 1},
     )
-    return attempts, sink
+    book = GroupBook(GroupPlan(id="g", task=TASK, size=1), GroupRules(), settings.rules, earlier=earlier)
+    books = iter([book])
+
+    async def next_group() -> GroupBook | None:
+        return next(books, None)
+
+    async def go() -> None:
+        await Scheduler(desk, _Notes(sink), concurrency=1).run(next_group)
+
+    asyncio.run(go())
+    return keeping.sealed, sink
+
+
+class _Notes:
+    def __init__(self, sink: MemorySink) -> None:
+        self._sink = sink
+
+    def ended(self, outcome: Outcome, *, late: bool) -> None:
+        assert not late
+        self._sink.annotate(annotate({outcome.rollout: outcome.disposition}))
+
+    def closed(self, closed: Closed) -> None:
+        assert closed.plan.id == "g"
 
 
 def test_an_outcome_is_not_retried() -> None:
     (trace,), sink = member(says("x"))
-    assert (trace.id, trace.head.member, trace.head.attempt) == ("g-3", 3, 0)
+    assert (trace.id, trace.head.member, trace.head.attempt) == ("g-0", 0, 0)
     assert (trace.head.run, trace.head.config) == ("r", {"a": 1})
-    assert fates(sink) == {"g-3": Fate.USED}
+    assert fates(sink) == {"g-0": Fate.USED}
 
 
 def test_a_retried_attempt_keeps_its_place_and_its_own_id() -> None:
     attempts, sink = member(LOST, says("x"))
     assert [(each.id, each.head.attempt, why(each)) for each in attempts] == [
-        ("g-3", 0, Reason.SANDBOX_LOST),
-        ("g-3.1", 1, Reason.FINAL_ANSWER),
+        ("g-0", 0, Reason.SANDBOX_LOST),
+        ("g-0.1", 1, Reason.FINAL_ANSWER),
     ]
-    assert fates(sink) == {"g-3": Fate.RETRIED, "g-3.1": Fate.USED}
-    assert set(sink.sealed) == {"g-3", "g-3.1"}
+    assert fates(sink) == {"g-0": Fate.RETRIED, "g-0.1": Fate.USED}
+    assert set(sink.sealed) == {"g-0", "g-0.1"}
 
 
 def test_each_reason_has_its_own_budget_and_then_the_member_is_dropped() -> None:
@@ -73,20 +95,20 @@ def test_a_rule_of_no_retries_drops_at_once() -> None:
 
 def test_earlier_attempts_count_and_the_next_one_is_behind_them() -> None:
     (first, second), _ = member(LOST, says("x"))
-    again, sink = member(LOST, says("y"), earlier=[first])
-    assert [each.head.attempt for each in again] == [0, 1, 2]
-    assert again[0] is first
-    assert fates(sink) == {"g-3.1": Fate.RETRIED, "g-3.2": Fate.USED}
-    gap, _ = member(says("z"), earlier=[first, again[2]])
-    assert gap[-1].head.attempt == 3, "an attempt that was lost does not make an id twice"
     assert second.head.attempt == 1
+    kept = outcome_of(first, EndingRules(), decide(first, earlier=()))
+    again, sink = member(LOST, says("y"), earlier=[kept])
+    assert [each.head.attempt for each in again] == [1, 2]
+    assert fates(sink) == {"g-0.1": Fate.RETRIED, "g-0.2": Fate.USED}
+    third = outcome_of(again[0], EndingRules(), decide(again[0], earlier=()))
+    gap, _ = member(says("z"), earlier=[kept, structs.replace(third, attempt=2)])
+    assert gap[-1].head.attempt == 3, "an attempt that was lost does not make an id twice"
 
 
-def test_the_wait_before_a_retry_grows_and_has_an_end() -> None:
-    waits = [backoff(retries) for retries in (1, 2, 3, 9, 10_000)]
-    assert waits[:3] == [BACKOFF, 2 * BACKOFF, 4 * BACKOFF]
-    assert waits[-2:] == [MAX_BACKOFF, MAX_BACKOFF]
-    assert all(one <= other for one, other in pairwise(waits))
+def test_the_wait_before_a_retry_grows_has_an_end_and_is_spread() -> None:
+    longest = [jittered(tries, 1.0) for tries in (0, 1, 2, 8, 10_000)]
+    assert longest == [FIRST, 2 * FIRST, 4 * FIRST, LONGEST, LONGEST]
+    assert [jittered(tries, 0.0) for tries in (0, 1, 10_000)] == [FIRST / 2, FIRST, LONGEST / 2]
 
 
 def run_group(*said: Said, size: int = 4, seed: int | None = 7, task: Task = TASK, **more: Any) -> tuple[Any, Engine]:

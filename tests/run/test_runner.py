@@ -19,7 +19,10 @@ import pytest
 from rollbook.envs import StepResult
 from rollbook.errors import ConfigError, RunLocked, StoreError, UsageError
 from rollbook.policy import Completion, TokenIds
+from rollbook.rewards import Outcome
 from rollbook.rollout import Limits, LoadedPolicy
+from rollbook.rollout.pool import Closed
+from rollbook.rollout.snapshot import Snapshot
 from rollbook.run import RunConfig, RunOutcome, differences, run
 from rollbook.store import RecoveryReport, RunReader, RunWriter
 from rollbook.store.notes import read_annotations
@@ -156,6 +159,7 @@ class Watches:
         self.plan: list[tuple[int, int]] = []
         self.done: list[str] = []
         self.turns: list[str] = []
+        self.groups: list[str] = []
 
     def planned(self, members: int, done: int) -> None:
         self.plan.append((members, done))
@@ -164,9 +168,15 @@ class Watches:
         assert not trace.sealed
         self.turns.append(trace.id)
 
-    def finished(self, trace: Trace) -> None:
-        assert trace.sealed
-        self.done.append(trace.id)
+    def ended(self, outcome: Outcome, *, late: bool) -> None:
+        assert not late
+        self.done.append(outcome.rollout)
+
+    def closed(self, closed: Closed) -> None:
+        self.groups.append(closed.plan.id)
+
+    def snapshot(self, snapshot: Snapshot) -> None:
+        pass
 
 
 @pytest.mark.parametrize("concurrency", [1, 3, 100])
@@ -484,8 +494,8 @@ def test_two_runs_into_one_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("error", [StoreError("No space left on device"), UsageError("the engine is gone")])
 def test_what_breaks_a_run_is_raised_bare_and_the_run_goes_on_later(tmp_path: Path, error: UsageError) -> None:
     class Breaks(Watches):
-        def finished(self, trace: Trace) -> None:
-            super().finished(trace)
+        def ended(self, outcome: Outcome, *, late: bool) -> None:
+            super().ended(outcome, late=late)
             if len(self.done) == 4:
                 raise error
 

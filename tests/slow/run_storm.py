@@ -28,7 +28,10 @@ import msgspec
 
 from rollbook.envs import tool
 from rollbook.policy import Completion, TokenIds
+from rollbook.rewards import Outcome
 from rollbook.rollout import Limits, LoadedPolicy
+from rollbook.rollout.pool import Closed
+from rollbook.rollout.snapshot import Snapshot
 from rollbook.run import RunConfig, run
 from rollbook.store import RecoveryReport, RunReader
 from rollbook.store.notes import read_annotations
@@ -97,8 +100,15 @@ class Told:
     def turn(self, trace: Trace) -> None:
         pass
 
-    def finished(self, trace: Trace) -> None:
-        tell(self.pipe, "finished", trace.id, trace.ending)
+    def ended(self, outcome: Outcome, *, late: bool) -> None:
+        del late
+        tell(self.pipe, "finished", outcome.rollout, f"{outcome.reason.kind}/{outcome.reason}")
+
+    def closed(self, closed: Closed) -> None:
+        pass
+
+    def snapshot(self, snapshot: Snapshot) -> None:
+        pass
 
 
 def tell(pipe: int | None, *words: object) -> None:

@@ -10,7 +10,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rollbook.cli.screen import counted
 from rollbook.models import Phase
 from rollbook.models import Progress as FetchProgress
-from rollbook.trace import EndingKind, Trace
+from rollbook.rewards import Outcome
+from rollbook.rollout.pool import Closed
+from rollbook.rollout.snapshot import Snapshot
+from rollbook.trace import EndingKind, Fate, Trace
 
 __all__ = ["FetchBar", "RunBar"]
 
@@ -70,12 +73,20 @@ class RunBar(_Bar):
         self._turns[trace.id] = len(trace.policy_nodes)
         self._tell(at_once=first)
 
-    def finished(self, trace: Trace) -> None:
+    def ended(self, outcome: Outcome, *, late: bool) -> None:
+        if late or outcome.disposition.fate is Fate.RETRIED:
+            return
         self._done += 1
-        if trace.reward is not None:
-            self._rewards.append(trace.reward)
-        self._errors += trace.ending is not None and trace.ending.kind is EndingKind.ERROR
+        if outcome.reward is not None:
+            self._rewards.append(outcome.reward)
+        self._errors += outcome.reason.kind is EndingKind.ERROR
         self._tell(at_once=self._done == self._total)
+
+    def closed(self, closed: Closed) -> None:
+        pass
+
+    def snapshot(self, snapshot: Snapshot) -> None:
+        pass
 
     def _tell(self, *, at_once: bool) -> None:
         if self.bar is not None:

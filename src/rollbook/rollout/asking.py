@@ -5,7 +5,8 @@ are waited out (the engine's slots close for everybody, Retry-After is the least
 request that got through. A request that failed in transit is made again out of one budget, which all attempts of a
 scheduled rollout share, so it adds to the retries of whole attempts and multiplies with nothing; a broken contract is
 never asked again. What the engine aborted (a weight update) goes on behind its own tokens as a further segment of
-the same turn; under stop strings or a grammar, which do not carry over a cut, it is asked again from the start.
+the same turn; behind an end-of-turn token nothing can follow, and under stop strings or a grammar, which do not carry
+over a cut, the turn is asked again from the start.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ IN_TRANSIT = frozenset({Reason.ENGINE_UNREACHABLE, Reason.ENGINE_TIMEOUT})
 """Failures of a request that say nothing of the next one."""
 EMPTY_ABORTS = 8
 """So many aborts in a row without a token are an engine that is going away."""
+MAX_SEGMENTS = 256
+"""So many aborts within one turn are no weight updates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +101,13 @@ async def ask(state: RolloutState, prompt: TokenIds, allowance: Allowance) -> An
             return answer
         if left == 0:
             return _cut(answer)
-        if empty == EMPTY_ABORTS:
-            answer.failure = RolloutFailure(Reason.ENGINE_UNREACHABLE, f"aborted {empty} times without a token")
+        if empty == EMPTY_ABORTS or len(answer.segments) == MAX_SEGMENTS or _ends_turn(state, segment):
+            often = f"the engine aborted {len(answer.segments)} times: {segment.completion.engine_finish}"
+            answer.failure = RolloutFailure(Reason.ENGINE_UNREACHABLE, often)
             return answer
-        with state.watch.span(Part.LIMITER):
-            await asyncio.sleep(jittered(empty, random.random()))  # noqa: S311 (a wait, no secret)
+        if empty:
+            with state.watch.span(Part.LIMITER):
+                await asyncio.sleep(jittered(empty, random.random()))  # noqa: S311 (a wait, no secret)
 
 
 def _cut(answer: Answer) -> Answer:
@@ -110,6 +115,13 @@ def _cut(answer: Answer) -> Answer:
     last = answer.segments[-1]
     answer.segments[-1] = Segment(last.completion, Finish.LENGTH, last.request, last.wall, last.tries)
     return answer
+
+
+def _ends_turn(state: RolloutState, segment: Segment) -> bool:
+    """An abort behind an end-of-turn token is no normal end, and nothing can follow that token."""
+    ids = segment.completion.token_ids
+    stops = state.loaded.renderer.info.stop_ids.union(state.sampling.stop_token_ids)
+    return len(ids) > 0 and int(ids[-1]) in stops
 
 
 def _continues(sampling: Sampling) -> bool:

@@ -107,6 +107,7 @@ async def run_rollout(
         context=settings.context,
     )
     state.sink.begin(trace)
+    state.resources.roster.enter(trace, state.budget, state.watch)
     try:
         trace.end(state.close(await _attempt(state, settings.agent)))
     except asyncio.CancelledError as error:
@@ -184,7 +185,10 @@ async def _finish(state: RolloutState, rules: EndingRules) -> None:
     try:
         await _score(state, rules)
     finally:
-        await _close(state)
+        try:
+            await _close(state)
+        finally:
+            state.resources.roster.leave(trace)
 
 
 async def _score(state: RolloutState, rules: EndingRules) -> None:

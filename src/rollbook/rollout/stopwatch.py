@@ -64,6 +64,11 @@ class Stopwatch:
                 self.engine_parts[name] = self.engine_parts.get(name, 0.0) + seconds
 
     @property
+    def part(self) -> Part:
+        """The part that time goes to now."""
+        return self._stack[-1]
+
+    @property
     def elapsed(self) -> float:
         """Seconds since the start."""
         return self._clock() - self._began

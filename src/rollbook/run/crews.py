@@ -8,17 +8,17 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
-from rollbook.errors import ConfigError
 from rollbook.rewards import decide, outcome_of
 from rollbook.rollout import EnvFactory, LoadedPolicy, Resources, RolloutSettings
 from rollbook.rollout.pool import Carrier, Crew, Desk, Order, ProcessWorker, Result
 from rollbook.run.config import RunConfig
 from rollbook.run.keeping import Keeper, Telling
 from rollbook.store import RunReader, RunWriter
+from rollbook.store.folder import part_folders
 from rollbook.trace import Reason
 
 __all__ = ["Plant", "WorkerSpec", "open_crew", "settings_of"]
@@ -75,13 +75,13 @@ async def open_crew(plant: Plant, workers: int) -> AsyncGenerator[Carrier]:
 
 @asynccontextmanager
 async def _here(plant: Plant) -> AsyncGenerator[Desk]:
-    async with plant.loaded:
+    async with plant.loaded, Resources(plant.config.resources) as resources:
         desk = Desk(
             make_env=plant.make_env,
             loaded=plant.loaded,
             settings=settings_of(plant.config),
             sink=Telling(plant.writer, plant.keeper.progress),
-            resources=Resources(plant.config.resources),
+            resources=resources,
             run_id=plant.run_id,
             config=plant.config.plain(),
         )
@@ -96,7 +96,7 @@ class _Start:
 
     def __init__(self, plant: Plant) -> None:
         self._plant = plant
-        self._first = plant.writer.next_part()
+        self._first = _next_number(plant.folder)
 
     async def __call__(self, number: int) -> ProcessWorker:
         plant, name = self._plant, f"w{self._first + number:04d}"
@@ -111,10 +111,12 @@ class _Start:
 
 
 def _plain(spec: WorkerSpec) -> dict[str, Any]:
-    plain = msgspec.to_builtins(spec)
-    if not isinstance(plain, dict):
-        raise ConfigError("the configuration is no plain data")
-    return plain
+    return cast("dict[str, Any]", msgspec.to_builtins(spec))
+
+
+def _next_number(folder: Path) -> int:
+    """One more than the highest number of a part that is there."""
+    return 1 + max((int(part.name[1:]) for part in part_folders(folder) if part.name[1:].isdecimal()), default=-1)
 
 
 class _Salvage:

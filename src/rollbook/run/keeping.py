@@ -7,13 +7,17 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from rollbook.rewards import Advantages, Outcome, annotate
-from rollbook.rollout.pool import Closed, GroupBook, Listener
+from rollbook.rollout.pool import Carrier, Closed, GroupBook, Listener
+from rollbook.rollout.snapshot import Snapshot
 from rollbook.run.config import RunConfig
 from rollbook.run.planning import Planner
 from rollbook.store import RunWriter
-from rollbook.trace import Annotation, Fate, Sink, Trace
+from rollbook.trace import Annotation, Sink, Trace
 
 __all__ = ["Keeper", "Progress", "Silent", "Telling"]
+
+
+REPORT_SECONDS = 0.5
 
 
 class Progress(Protocol):
@@ -35,6 +39,10 @@ class Progress(Protocol):
         """A group closed."""
         ...
 
+    def snapshot(self, snapshot: Snapshot) -> None:
+        """How things stand over all workers; told twice a second."""
+        ...
+
 
 class Silent:
     """Progress that nobody looks at."""
@@ -49,6 +57,9 @@ class Silent:
         pass
 
     def closed(self, closed: Closed) -> None:
+        pass
+
+    def snapshot(self, snapshot: Snapshot) -> None:
         pass
 
 
@@ -101,6 +112,12 @@ class Keeper(Listener):
         self._closing.clear()
         await self._closing.wait()
 
+    async def report(self, carrier: Carrier) -> None:
+        """Tell how things stand, again and again."""
+        while True:
+            await asyncio.sleep(REPORT_SECONDS)
+            self.progress.snapshot(carrier.snapshot())
+
     def ended(self, outcome: Outcome, *, late: bool) -> None:
         self._writer.annotate(annotate({outcome.rollout: outcome.disposition}))
         self.progress.ended(outcome, late=late)
@@ -113,8 +130,3 @@ class Keeper(Listener):
             self.progress.planned(self._planner.total, self._planner.done)
         self.progress.closed(closed)
         self._closing.set()
-
-
-def counts(outcome: Outcome) -> bool:
-    """True for the attempt that stands for its member: no further one follows."""
-    return outcome.disposition.fate is not Fate.RETRIED

@@ -94,14 +94,20 @@ async def run(
             config=config, folder=path, run_id=run_id, make_env=make_env, loaded=loaded, writer=writer, keeper=keeper
         )
         async with open_crew(plant, workers) as crew:
-            await Scheduler(
+            scheduler = Scheduler(
                 crew,
                 keeper,
                 concurrency=concurrency,
                 order_seconds=_order_seconds(config),
                 group_seconds=config.groups.deadline,
                 jitter=functools.partial(random.uniform, 0.0, _jitter(start_jitter, concurrency)),
-            ).run(functools.partial(_next_book, planner, keeper))
+            )
+            reporting = asyncio.create_task(keeper.report(crew))
+            try:
+                await scheduler.run(functools.partial(_next_book, planner, keeper))
+            finally:
+                reporting.cancel()
+                await asyncio.gather(reporting, return_exceptions=True)
         await asyncio.to_thread(write_summary_table, path)
         return RunOutcome(path, config, writer.recovery, tuple(interrupted))
 

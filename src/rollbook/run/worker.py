@@ -34,13 +34,13 @@ async def open_desk(plain: dict[str, Any]) -> AsyncGenerator[Desk]:
     config = spec.config
     loaded = await asyncio.to_thread(policy_of, config)
     with RunWriter.join(Path(spec.folder), spec.name) as writer:
-        async with loaded:
+        async with loaded, Resources(config.resources) as resources:
             yield Desk(
                 make_env=functools.partial(make, config.environment, **config.options),
                 loaded=loaded,
                 settings=settings_of(config),
                 sink=writer,
-                resources=Resources(config.resources),
+                resources=resources,
                 run_id=spec.run_id,
                 config=config.plain(),
                 name=spec.name,
@@ -49,7 +49,7 @@ async def open_desk(plain: dict[str, Any]) -> AsyncGenerator[Desk]:
 
 def _main(descriptor: int) -> int:
     with socket.socket(fileno=descriptor) as link:
-        return asyncio.run(serve(link, open_desk, lambda _: msgspec.Raw(b"\xc0")))
+        return asyncio.run(serve(link, open_desk))
 
 
 if __name__ == "__main__":

@@ -183,6 +183,7 @@ class GroupBook:
             task=self.plan.task,
             member=member.number,
             attempt=member.attempts,
+            round=self.plan.round,
             earlier=tuple(member.earlier),
             retries_left=member.retries_left,
         )

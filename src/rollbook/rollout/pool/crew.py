@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from rollbook.errors import UsageError, first_cause
 from rollbook.rollout.pool.desk import Result, Worker, WorkerLost
 from rollbook.rollout.pool.orders import Order
+from rollbook.rollout.snapshot import Snapshot, add_snapshots, gone
 
 __all__ = ["Crew", "Salvage", "WorkersDie"]
 
@@ -35,6 +36,7 @@ class Crew:
         self._workers: list[Worker] = []
         self._started = 0
         self._deaths = 0
+        self._gone = Snapshot()
         self._orders: dict[str, dict[str, Order]] = {}
         self._replacing: dict[str, asyncio.Task[Mapping[str, Result]]] = {}
 
@@ -43,9 +45,12 @@ class Crew:
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(self._size):
                     tasks.create_task(self._add())
-        except BaseException as error:
+        except BaseExceptionGroup as group:
             await self.close()
-            raise (first_cause(error) if isinstance(error, BaseExceptionGroup) else error) from error
+            raise first_cause(group) from group
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -86,6 +91,10 @@ class Crew:
         for worker in self._workers:
             worker.cancel(rollout)
 
+    def snapshot(self) -> Snapshot:
+        """How things stand over all workers, those that are gone included."""
+        return add_snapshots([self._gone, *(worker.snapshot() for worker in self._workers)])
+
     async def close(self) -> None:
         """Interrupt what runs, keep it, and end every worker."""
         for task in self._replacing.values():
@@ -93,6 +102,7 @@ class Crew:
         await asyncio.gather(*self._replacing.values(), return_exceptions=True)
         workers, self._workers = self._workers, []
         await asyncio.gather(*(worker.close() for worker in workers))
+        self._gone = add_snapshots([self._gone, *(gone(worker.snapshot()) for worker in workers)])
 
     async def _add(self) -> None:
         number, self._started = self._started, self._started + 1
@@ -108,6 +118,7 @@ class Crew:
         self._deaths += 1
         self._workers.remove(worker)
         await worker.close()
+        self._gone = add_snapshots([self._gone, gone(worker.snapshot())])
         found = await self._salvage(worker.name, tuple(self._orders.pop(worker.name, {}).values()))
         if self._deaths > DEATHS * self._size:
             raise WorkersDie(f"workers died {self._deaths} times in a row, the last one so: {lost}")

@@ -9,13 +9,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from rollbook.errors import RollbookError
+from rollbook.errors import ConfigError, RollbookError, boundary
 from rollbook.rewards import Outcome, decide, outcome_of
 from rollbook.rollout.limits import RequestRetries
-from rollbook.rollout.loaded import LoadedPolicy, derive_seed
+from rollbook.rollout.loaded import LoadedPolicy
 from rollbook.rollout.pool.orders import EnvFactory, Order
 from rollbook.rollout.resources import Resources
 from rollbook.rollout.rollout import RolloutSettings, head_for, run_rollout
+from rollbook.rollout.snapshot import Snapshot
 from rollbook.trace import Annotation, Reason, Sink, Trace
 
 __all__ = ["Desk", "Keeping", "Result", "Worker", "WorkerLost"]
@@ -54,6 +55,10 @@ class Worker(Protocol):
     def cancel(self, rollout: str) -> None:
         """End a rollout as ``cancelled``, which is never retried; its result still comes. One that does not run is no
         matter."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """How things stand, as far as it is known."""
         ...
 
     async def close(self) -> None:
@@ -116,6 +121,9 @@ class Desk:
         if rollout in self._running:
             self._running[rollout].cancel(Reason.CANCELLED)
 
+    def snapshot(self) -> Snapshot:
+        return self.resources.snapshot()
+
     async def close(self) -> None:
         tasks = tuple(self._running.values())
         for task in tasks:
@@ -126,7 +134,8 @@ class Desk:
     async def _attempt(self, order: Order) -> Result:
         keeping, retries = Keeping(self.sink), RequestRetries(order.retries_left)
         try:
-            env = self.make_env()
+            with boundary("the environment cannot be made", ConfigError):
+                env = self.make_env()
             head = head_for(
                 env,
                 order.task,
@@ -137,13 +146,12 @@ class Desk:
                 run=self.run_id,
                 config=self.config,
             )
-            seed = derive_seed(self.settings.sampling.seed or 0, order.task.id, order.member, order.attempt)
             await run_rollout(
                 env,
                 head,
                 self.loaded,
                 self.settings,
-                seed=seed,
+                seed=order.seed(self.settings.sampling.seed or 0),
                 sink=keeping,
                 resources=self.resources,
                 retries=retries,

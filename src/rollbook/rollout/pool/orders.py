@@ -9,6 +9,7 @@ import msgspec
 
 from rollbook.envs import Environment
 from rollbook.errors import ConfigError
+from rollbook.rollout.loaded import derive_seed
 from rollbook.trace import Reason, Task
 
 __all__ = ["EnvFactory", "GroupPlan", "GroupRules", "Order", "rollout_id"]
@@ -25,6 +26,8 @@ class GroupPlan:
     task: Task
     size: int
     """How many rollouts are compared."""
+    round: int = 0
+    """How often the same task was scheduled before, in this run; every round draws anew."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +39,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """Place within the group."""
     attempt: int = 0
     """0 for the first try of this member."""
+    round: int = 0
+    """As in its group's plan."""
     earlier: tuple[Reason, ...] = ()
     """How the attempts before it ended."""
     retries_left: int = 0
@@ -45,6 +50,11 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     def rollout(self) -> str:
         """The id of the rollout that it makes."""
         return rollout_id(self.group, self.member, self.attempt)
+
+    def seed(self, run_seed: int) -> int:
+        """The rollout's own seed: another one for each member, attempt and round of a task."""
+        rounds = (self.round,) if self.round else ()
+        return derive_seed(run_seed, self.task.id, self.member, self.attempt, *rounds)
 
 
 def rollout_id(group: str, member: int, attempt: int) -> str:

@@ -14,9 +14,9 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -38,6 +38,7 @@ from rollbook.rollout.pool.wire import (
     read,
     write,
 )
+from rollbook.rollout.snapshot import Snapshot, gone
 
 __all__ = ["ProcessWorker"]
 
@@ -53,9 +54,9 @@ LOG_LINES = 40
 class ProcessWorker:
     """Start it with `start`."""
 
-    def __init__(self, name: str, on_beat: Callable[[str, msgspec.Raw], None]) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self._on_beat = on_beat
+        self._snapshot = Snapshot()
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._waiting: dict[str, asyncio.Future[Result]] = {}
@@ -71,12 +72,10 @@ class ProcessWorker:
         name: str,
         command: Sequence[str],
         spec: Mapping[str, Any],
-        *,
-        on_beat: Callable[[str, msgspec.Raw], None] = lambda *_: None,
     ) -> ProcessWorker:
         """Start a process and wait until it takes orders. `command` gets the socket's descriptor as its last
         argument. Raises `UsageError` with the end of its log where it dies before."""
-        worker = cls(name, on_beat)
+        worker = cls(name)
         try:
             await worker._open(command, dict(spec))
         except BaseException:
@@ -109,6 +108,9 @@ class ProcessWorker:
             raise
         finally:
             self._waiting.pop(order.rollout, None)
+
+    def snapshot(self) -> Snapshot:
+        return self._snapshot if self.alive else gone(self._snapshot)
 
     def cancel(self, rollout: str) -> None:
         if rollout in self._waiting:
@@ -158,7 +160,7 @@ class ProcessWorker:
     async def _listen(self, reader: asyncio.StreamReader, process: asyncio.subprocess.Process) -> None:
         decoder = msgspec.msgpack.Decoder(FromWorker)
         broken: RollbookError | None = None
-        while (message := await read(reader, decoder)) is not None:
+        while (message := cast("FromWorker | None", await read(reader, decoder))) is not None:
             self._heard = asyncio.get_running_loop().time()
             match message:
                 case Ready():
@@ -167,7 +169,7 @@ class ProcessWorker:
                 case Done(result):
                     self._answer(result)
                 case Beat(snapshot):
-                    self._on_beat(self.name, snapshot)
+                    self._snapshot = snapshot
                 case Broken():
                     broken = broken or message.error(self.name)
                     self._fail(broken)

@@ -19,6 +19,7 @@ from rollbook.rewards import Outcome
 from rollbook.rollout.pool.book import Closed, GroupBook, Moves
 from rollbook.rollout.pool.desk import Result
 from rollbook.rollout.pool.orders import Order
+from rollbook.rollout.snapshot import Snapshot
 
 __all__ = ["Carrier", "Listener", "NextGroup", "Scheduler"]
 
@@ -35,6 +36,8 @@ class Carrier(Protocol):
     async def run(self, order: Order) -> Result | None: ...
 
     def cancel(self, rollout: str) -> None: ...
+
+    def snapshot(self) -> Snapshot: ...
 
 
 class Listener(Protocol):

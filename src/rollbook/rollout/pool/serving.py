@@ -45,11 +45,11 @@ ORPHAN_SECONDS = 120.0
 BEAT_SECONDS = 0.5
 
 
-async def serve(link: socket.socket, open_desk: OpenDesk, snapshot: Callable[[Desk], msgspec.Raw]) -> int:
+async def serve(link: socket.socket, open_desk: OpenDesk) -> int:
     """Serve orders until told to stop; returns the exit code."""
     reader, writer = await asyncio.open_connection(sock=link)
     try:
-        return await _Counter(reader, writer).serve(open_desk, snapshot)
+        return await _Counter(reader, writer).serve(open_desk)
     finally:
         with suppress(ConnectionError):
             writer.close()
@@ -65,14 +65,14 @@ class _Counter:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._broken: RollbookError | None = None
 
-    async def serve(self, open_desk: OpenDesk, snapshot: Callable[[Desk], msgspec.Raw]) -> int:
+    async def serve(self, open_desk: OpenDesk) -> int:
         setup = await read(self._reader, self._decoder)
         if not isinstance(setup, Setup):
             return 0
         try:
             async with open_desk(setup.spec) as desk:
                 self._say(Ready())
-                beating = asyncio.create_task(self._beat(desk, snapshot))
+                beating = asyncio.create_task(self._beat(desk))
                 try:
                     await self._take_orders(desk)
                 finally:
@@ -128,10 +128,10 @@ class _Counter:
         await asyncio.gather(*tasks, return_exceptions=True)
         await desk.close()
 
-    async def _beat(self, desk: Desk, snapshot: Callable[[Desk], msgspec.Raw]) -> None:
+    async def _beat(self, desk: Desk) -> None:
         while True:
             await asyncio.sleep(BEAT_SECONDS)
-            self._say(Beat(snapshot(desk)))
+            self._say(Beat(desk.snapshot()))
 
     def _say(self, message: FromWorker) -> None:
         if not self._writer.is_closing():

@@ -14,6 +14,7 @@ import msgspec
 from rollbook.errors import ConfigError, RecordError, RollbookError, StoreError, UsageError
 from rollbook.rollout.pool.desk import Result
 from rollbook.rollout.pool.orders import Order
+from rollbook.rollout.snapshot import Snapshot
 
 __all__ = [
     "Beat",
@@ -76,7 +77,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 class Beat(msgspec.Struct, frozen=True, tag="beat"):
     """A sign of life, with what the worker says of itself."""
 
-    snapshot: msgspec.Raw
+    snapshot: Snapshot
 
 
 class Broken(msgspec.Struct, frozen=True, tag="broken"):
