@@ -123,7 +123,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     place = folder.absolute()  # an environment may change the working folder
     outcome = _run(ctx, config, folder, loaded, given)
     source = open_run(place)
-    renderer = loaded.renderer if isinstance(loaded.renderer, TextSide) else None
+    renderer = loaded.renderer if loaded.text is None and isinstance(loaded.renderer, TextSide) else None
     found, judged = report(source), audit(source, renderer=renderer)
     if given["as_json"]:
         document = {"run": str(folder), "interrupted": outcome.interrupted, "recovery": str(outcome.recovery)}

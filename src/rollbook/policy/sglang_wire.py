@@ -22,6 +22,7 @@ import numpy.typing as npt
 from rollbook.errors import ConfigError
 from rollbook.policy.align import checked_logprobs
 from rollbook.policy.http import HttpReply, error_of, failure_of
+from rollbook.policy.inner_error import inner_error
 from rollbook.policy.versions import version_of
 from rollbook.trace.call import Finish, LogprobKind, Sampling
 from rollbook.trace.ending import Reason, RolloutFailure
@@ -122,7 +123,8 @@ class Reply(msgspec.Struct):
         try:
             return reply.decode(cls)
         except RolloutFailure as unreadable:
-            raise _error_within(reply) or unreadable from unreadable
+            error = inner_error(reply)
+            raise unreadable if error is None else failure(error) from unreadable
 
     def logprobs(self) -> npt.NDArray[np.float32]:
         """The logprobs of the sampled ids, held against those ids: float32, shape (tokens,). Raises
@@ -296,26 +298,6 @@ def failure(reply: HttpReply) -> Exception:
     if reply.status == HTTPStatus.BAD_REQUEST and _OVERFLOW.search(message):
         return RolloutFailure(Reason.CONTEXT_OVERFLOW, message)
     return failure_of(reply)
-
-
-class _Code(msgspec.Struct):
-    code: int | None = None
-
-
-class _Coded(msgspec.Struct):
-    error: _Code | str
-
-
-def _error_within(reply: HttpReply) -> Exception | None:
-    """An error that came with status 200: its own code is the status that it stands for. None: it is no error."""
-    try:
-        error = msgspec.json.decode(reply.body, type=_Coded).error
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return None
-    code = error.code if isinstance(error, _Code) else None
-    if code is not None and HTTPStatus.BAD_REQUEST <= code < 600:
-        return failure(HttpReply(code, reply.body, reply.retry_after))
-    return RolloutFailure(Reason.ENGINE_UNREACHABLE, f"an error came as a reply: {error_of(reply)[0]}")
 
 
 def _contract(detail: str) -> RolloutFailure:

@@ -289,4 +289,5 @@ def head_for(
         tools=ToolSet.of(env).specs,
         config=config or {},
         started=time.time(),
+        tokens=loaded.text is None,
     )
