@@ -68,6 +68,11 @@ def test_what_is_no_routing(text: str) -> None:
     assert caught.value.reason is Reason.ENGINE_CONTRACT
 
 
+def test_a_header_that_its_bytes_do_not_bear_out() -> None:
+    with pytest.raises(RolloutFailure, match="12 bytes for uint8 of shape"):
+        experts_of(forged("(2, 2, 1099511627776)"), 2, 4)
+
+
 def test_the_forgery_itself_is_readable() -> None:
     assert experts_of(forged("(2, 2, 3)"), 2, 4).shape == (2, 2, 3)
 
