@@ -177,7 +177,7 @@ async def after_the_end_nothing_is_sent(handle: Handle) -> None:
     await policy.start()
     info = policy.info
     await policy.close()
-    with pytest.raises(Exception, match="closed|not connected"):
+    with pytest.raises(Exception, match=r"closed|not connected"):
         await policy.sample(handle.ids, Sampling(max_tokens=2), session=handle.session())
     assert info.engine
     if handle.fake is not None:

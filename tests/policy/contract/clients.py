@@ -104,12 +104,12 @@ class Handle:
         self.sessions += 1
         return f"contract-{self.sessions}"
 
-    def make(self, *, timeout: float = 60.0, context_length: int | None = None) -> Policy:
+    def make(self, *, seconds: float = 60.0, context_length: int | None = None) -> Policy:
         """A client that is not started."""
         return self.client.build(
             RemoteConfig(
                 name=f"{self.client.name}:{self.url}",
-                address=EngineAddress(url=self.url, timeout=timeout, api_key=self.api_key),
+                address=EngineAddress(url=self.url, timeout=seconds, api_key=self.api_key),
                 stop_ids=self.stop_ids,
                 decode=self.decode,
                 model=self.model,
@@ -118,9 +118,9 @@ class Handle:
         )
 
     @asynccontextmanager
-    async def policy(self, *, timeout: float = 60.0) -> AsyncGenerator[Policy]:
+    async def policy(self, *, seconds: float = 60.0) -> AsyncGenerator[Policy]:
         """A started client."""
-        policy = self.make(timeout=timeout)
+        policy = self.make(seconds=seconds)
         await policy.start()
         try:
             yield policy

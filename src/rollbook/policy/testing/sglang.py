@@ -62,6 +62,8 @@ class SglangSpeech:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._retracted = False
+        """Whether what runs gave up its cache when it was paused."""
 
     @property
     def generations(self) -> Mapping[str, Callable[[Call], Awaitable[Any]]]:
@@ -152,11 +154,13 @@ class SglangSpeech:
 
     async def _pause(self, request: Request) -> Reply:
         mode = read(read_json(request.body), _Pause).mode
+        self._retracted = mode == "retract"
         await self._engine.scheduler.pause(Pause.ABORT if mode == "abort" else Pause.KEEP, refuse=False)
         return _json({"message": "Generation paused successfully.", "status": "ok"})
 
     async def _continue(self, request: Request) -> Reply:
         read_json(request.body)
+        self._retracted = False
         self._engine.scheduler.resume()
         return _json({"message": "Generation continued successfully.", "status": "ok"})
 
@@ -182,7 +186,7 @@ class SglangSpeech:
 
     async def _flush(self, request: Request) -> Reply:
         del request
-        if self._engine.scheduler.running:
+        if self._engine.scheduler.running and not self._retracted:
             raise Refused(400, "Flush cache failed.")
         self._engine.scheduler.forget()
         return Reply(b"Cache flushed.\n")
