@@ -53,6 +53,7 @@ def test_what_cannot_be_checked_exits_2(folder: Path) -> None:
     away = "vllm:http://127.0.0.1:9"
     assert "cannot be reached" in refused(rollbook("check", "policy", away, "--tokenizer", folder))
     assert "name it local" in refused(rollbook("check", "policy", "vlm"))
+    assert "text-only endpoint" in refused(rollbook("check", "policy", "text:http://127.0.0.1:9#m"))
     assert "did you mean 'vllm'?" in refused(rollbook("check", "policy", "vlm:http://h"))
 
 

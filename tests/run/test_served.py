@@ -90,7 +90,7 @@ def test_what_cannot_be_found_says_what_to_do(
 
 
 def test_an_engine_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be reached .*: see that it runs"):
+    with pytest.raises(UsageError, match=r"cannot be reached .*: see that it runs"):
         files("vllm:http://127.0.0.1:9", tmp_path)
 
 
@@ -138,3 +138,14 @@ def test_what_has_a_tokenizer_gets_no_other(tmp_path: Path) -> None:
             ask(scripted, tokenizer=folder)
     with pytest.raises(UsageError, match="is no engine behind a URL"):
         check_template(folder, tokenizer=folder)
+
+
+def test_a_text_only_endpoint_has_no_renderer_and_takes_nothing_of_one(tmp_path: Path) -> None:
+    name = "text:http://127.0.0.1:9#m"
+    loaded = load_policy(name, api_key="s3cret")
+    assert loaded.text is not None
+    assert "s3cret" not in repr(loaded)
+    with pytest.raises(UsageError, match="renders by itself"):
+        load_policy(name, tokenizer=tmp_path)
+    with pytest.raises(UsageError, match="text-only endpoint"):
+        load_renderer(name)

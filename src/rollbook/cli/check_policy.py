@@ -13,6 +13,7 @@ from rollbook.cli.app import Failed
 from rollbook.cli.progress import FetchBar
 from rollbook.cli.screen import console, print_json, show_table, visible
 from rollbook.cli.template_options import api_key, read_variables, template_options
+from rollbook.errors import UsageError
 from rollbook.policy import PolicyFinding, PolicyReport, check_policy
 from rollbook.rollout import LoadedPolicy
 from rollbook.run import load_policy
@@ -60,6 +61,8 @@ def policy(
             cache=cache,
             progress=fetching,
         )
+    if loaded.text is not None:
+        raise UsageError(f"{policy} is a text-only endpoint: it gives no ids to check, and is for evaluation")
     report = asyncio.run(_check(loaded))
     if as_json:
         print_json(msgspec.to_builtins(report) | {"fit": report.fit})

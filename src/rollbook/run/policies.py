@@ -18,7 +18,16 @@ from rollbook.audit import Reencoder
 from rollbook.errors import ConfigError, UsageError
 from rollbook.models import ModelFiles, ProgressCallback, default_cache
 from rollbook.models.harmony_ranks import is_harmony
-from rollbook.policy import Policy, PolicyName, RemoteName, ScriptedName, TokenIds, load_script, parse_policy_name
+from rollbook.policy import (
+    Policy,
+    PolicyName,
+    RemoteName,
+    ScriptedName,
+    TextName,
+    TokenIds,
+    load_script,
+    parse_policy_name,
+)
 from rollbook.render import HERMES_EXAMPLES, NATIVE_TOOLS, ChatRenderer, RendererConfig, TextStream
 from rollbook.rollout import LoadedPolicy
 from rollbook.run.config import RunConfig
@@ -54,14 +63,19 @@ def load_policy(
     """The policy called `name` with its renderer; not started yet.
 
     `name`: ``local``, ``local:smollm2-135m``, ``local:PATH.gguf``, ``scripted:FILE``, or an engine: ``vllm:URL``,
-    ``sglang:URL``, ``llamacpp:URL``, each with ``#MODEL`` where it serves several. `tokenizer`: of an engine's model (a
-    tokenizer folder, a GGUF file, or a policy with files such as ``local:smollm2-135m``); None: where the engine says
-    that its model lies. `api_key`: sent to the engine, kept nowhere. `template`: a file with the template to use
+    ``sglang:URL``, ``llamacpp:URL``, each with ``#MODEL`` where it serves several. ``text:URL#MODEL`` is a text-only
+    endpoint for evaluation: it has no renderer, and takes none of what is set of one. `tokenizer`: of an engine's model
+    (a tokenizer folder, a GGUF file, or a policy with files such as ``local:smollm2-135m``); None: where the engine
+    says that its model lies. `api_key`: sent to the engine, kept nowhere. `template`: a file with the template to use
     instead of the model's own. `date`: for a template that asks for one. `variables`: further template variables, plain
     JSON data. `cache`: where fetched models are kept; None: the user's cache folder. `progress`: told about downloads.
     Raises `UsageError` with the remedy.
     """
     parsed = parse_policy_name(name)
+    if isinstance(parsed, TextName):
+        if tokenizer is not None or template is not None or date is not None or variables:
+            raise ConfigError(f"{name} renders by itself: give no tokenizer and nothing of a template")
+        return LoadedPolicy(_remote_module(parsed).open_text(parsed, api_key))
     # a file that cannot be read is found out before a model is fetched for it
     script = load_script(parsed.path) if isinstance(parsed, ScriptedName) else None
     text = _text(template)
@@ -71,7 +85,8 @@ def load_policy(
     if script is not None:
         return LoadedPolicy(script, renderer)
     if isinstance(parsed, RemoteName):
-        return LoadedPolicy(_remote(parsed, renderer, api_key), renderer)
+        client = _remote_module(parsed).open_remote(parsed, renderer.info.stop_ids, renderer.decode, api_key)
+        return LoadedPolicy(client, renderer)
     return LoadedPolicy(_embedded(parsed, files), renderer)
 
 
@@ -190,8 +205,10 @@ class _Remote(Protocol):
         self, name: RemoteName, stop_ids: frozenset[int], decode: Callable[[TokenIds], str], api_key: str | None
     ) -> Policy: ...
 
+    def open_text(self, name: TextName, api_key: str | None) -> Policy: ...
 
-def _remote(name: RemoteName, renderer: LocalRenderer, api_key: str | None) -> Policy:
+
+def _remote_module(name: RemoteName | TextName) -> _Remote:
     try:
         module = importlib.import_module("rollbook.run.remote")
     except ModuleNotFoundError as error:
@@ -200,7 +217,7 @@ def _remote(name: RemoteName, renderer: LocalRenderer, api_key: str | None) -> P
         raise UsageError(
             f"policy '{name}' needs the package aiohttp: run pip install '.[engines]' in Rollbook's checkout"
         ) from error
-    return cast("_Remote", module).open_remote(name, renderer.info.stop_ids, renderer.decode, api_key)
+    return cast("_Remote", module)
 
 
 class _Harmony(Protocol):

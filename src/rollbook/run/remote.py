@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rollbook.policy import EngineKind, Policy, RemoteName, TokenIds
+from rollbook.policy import EngineKind, Policy, RemoteName, TextName, TokenIds
 from rollbook.policy.http import EngineAddress
 from rollbook.policy.llamacpp import LlamacppPolicy
 from rollbook.policy.remote import RemoteConfig
 from rollbook.policy.sglang import SglangPolicy
+from rollbook.policy.text import TextPolicy
 from rollbook.policy.vllm import VllmPolicy
 
-__all__ = ["open_remote"]
+__all__ = ["open_remote", "open_text"]
 
 _CLIENTS: dict[EngineKind, Callable[[RemoteConfig], Policy]] = {
     EngineKind.VLLM: VllmPolicy,
@@ -32,3 +33,9 @@ def open_remote(
         decode=decode,
     )
     return _CLIENTS[name.engine](config)
+
+
+def open_text(name: TextName, api_key: str | None) -> Policy:
+    """The client of a text-only endpoint, not connected yet."""
+    address = EngineAddress(url=name.url, api_key=api_key)
+    return TextPolicy(RemoteConfig(name=str(name), address=address, stop_ids=frozenset(), model=name.model))

@@ -71,6 +71,8 @@ def files_for(name: PolicyName, source: ModelSource) -> ModelFiles:
     """The model files of a policy. Raises `UsageError` with the remedy."""
     if isinstance(name, RemoteName):
         return _served(name, source)
+    if isinstance(name, TextName):
+        raise UsageError(f"{name} is a text-only endpoint: it renders by itself, and nothing is known of its tokenizer")
     if source.tokenizer is not None:
         raise ConfigError(f"policy '{name}' has a tokenizer of its own: give no other (--tokenizer)")
     return files_of(name, source.cache, source.progress)
