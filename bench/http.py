@@ -131,6 +131,8 @@ class Rollouts:
         env = Shell(self._results, self._number)
         head = head_for(env, Task(id="t", prompt="Find the bug."), self._loaded, group=f"{id(self):x}-{self._number}")
         trace = await run_rollout(env, head, self._loaded, settings, seed=self._number, sink=self._writer)
+        if failed := [call.error for call in trace.calls if call.error]:
+            raise RuntimeError(f"{len(failed)} requests failed: {failed[0]}")
         if len(trace.calls) != turns:
             raise RuntimeError(f"the rollout stopped after {len(trace.calls)} requests: {trace.ending}")
 

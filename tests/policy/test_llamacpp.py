@@ -149,6 +149,7 @@ def test_a_scripted_reply_is_read():
         (web.Response(status=503, text='{"error": {"message": "Loading model"}}'), EngineBusy, "Loading"),
         (web.Response(status=400, text='{"error": {"message": "bad grammar"}}'), ConfigError, "bad grammar"),
         (web.Response(text="{"), RolloutFailure, "unreadable"),
+        ({"error": {"message": "Loading", "code": 503}}, EngineBusy, "Loading"),
     ],
 )  # fmt: skip
 def test_a_fault_has_its_reason(answer, error, message):

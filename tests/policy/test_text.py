@@ -11,6 +11,7 @@ from rollbook.errors import ConfigError, UsageError
 from rollbook.policy import EngineBusy
 from rollbook.policy.endpoint import NO_CONTEXT, TextCall
 from rollbook.policy.http import EngineAddress
+from rollbook.policy.llamacpp_server import EmbeddedServer, ServerConfig
 from rollbook.policy.remote import RemoteConfig
 from rollbook.policy.text import TextPolicy
 from rollbook.policy.text_wire import LimitField
@@ -174,3 +175,24 @@ def test_it_is_no_engine_of_tokens():
         asyncio.run(run())
     with pytest.raises(UsageError, match="names no model"):
         TextPolicy(RemoteConfig(name="text:x", address=EngineAddress(url="http://h"), stop_ids=frozenset()))
+
+
+def test_the_server_of_llamacpp_is_such_an_endpoint(smollm2):
+    server = EmbeddedServer(ServerConfig(weights=smollm2.weights, context_length=512, slots=1, threads=1))
+
+    async def run():
+        address = EngineAddress(url=server.url, api_key=server.key)
+        policy = TextPolicy(RemoteConfig(name="text:x#m", address=address, stop_ids=frozenset(), model="m"))
+        await policy.start()
+        try:
+            ask = (Message(role=Role.USER, content="Tell me about whales."),)
+            return await policy.reply(ask, (), Sampling(temperature=0.0, max_tokens=5, seed=0), "s")
+        finally:
+            await policy.close()
+
+    try:
+        made = asyncio.run(run())
+    finally:
+        server.stop()
+    assert (made.finish, made.completion_tokens, bool(made.message.content)) == (Finish.LENGTH, 5, True)
+    assert made.prompt_tokens is not None

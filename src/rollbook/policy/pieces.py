@@ -20,6 +20,7 @@ import numpy as np
 
 from rollbook.policy.align import align, checked_logprob
 from rollbook.policy.http import HttpClient
+from rollbook.policy.inner_error import read_body
 from rollbook.policy.llamacpp_wire import Reply, completion_body, finish_of, http_failure, rescore_body
 from rollbook.policy.protocol import Completion, TokenIds
 from rollbook.policy.remote import session_headers
@@ -127,7 +128,7 @@ class PieceSampler:
         reply = await self.http.send("POST", "/completion", body, headers=headers)
         if reply.status != HTTPStatus.OK:
             raise http_failure(reply)
-        return Reply.decode(reply.body)
+        return read_body(reply, Reply, http_failure)
 
 
 def _piece_seed(seed: int | None, piece: int) -> int | None:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from rollbook.errors import ConfigError
 from rollbook.policy.align import checked_logprobs
 from rollbook.policy.http import HttpReply, error_of, failure_of
-from rollbook.policy.inner_error import inner_error
+from rollbook.policy.inner_error import read_body
 from rollbook.policy.versions import version_of
 from rollbook.trace.call import Finish, LogprobKind, Sampling
 from rollbook.trace.ending import Reason, RolloutFailure
@@ -120,11 +120,7 @@ class Reply(msgspec.Struct):
     @classmethod
     def of(cls, reply: HttpReply) -> Reply:
         """Read a reply of status 200; an error in its body is raised as its cause."""
-        try:
-            return reply.decode(cls)
-        except RolloutFailure as unreadable:
-            error = inner_error(reply)
-            raise unreadable if error is None else failure(error) from unreadable
+        return read_body(reply, cls, failure)
 
     def logprobs(self) -> npt.NDArray[np.float32]:
         """The logprobs of the sampled ids, held against those ids: float32, shape (tokens,). Raises

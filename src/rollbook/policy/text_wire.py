@@ -19,7 +19,7 @@ import msgspec
 from rollbook.errors import ConfigError
 from rollbook.policy.endpoint import TextCall, TextReply
 from rollbook.policy.http import HttpReply, error_of, failure_of
-from rollbook.policy.inner_error import inner_error
+from rollbook.policy.inner_error import read_body
 from rollbook.trace.call import Finish, Sampling
 from rollbook.trace.ending import Reason, RolloutFailure
 from rollbook.trace.message import Message, Role, ToolCall
@@ -142,11 +142,7 @@ def _sent_call(call: ToolCall) -> dict[str, Any]:
 
 def reply_of(reply: HttpReply, sampling: Sampling) -> TextReply:
     """Read a reply of status 200; an error in its body is raised as its cause. Raises `RolloutFailure`."""
-    try:
-        read = reply.decode(_Reply)
-    except RolloutFailure as unreadable:
-        error = inner_error(reply)
-        raise unreadable if error is None else failure(error) from unreadable
+    read = read_body(reply, _Reply, failure)
     if len(read.choices) != 1:
         raise RolloutFailure(Reason.ENGINE_CONTRACT, f"{len(read.choices)} choices, one was asked for")
     choice, usage = read.choices[0], read.usage or _Usage()

@@ -23,7 +23,7 @@ async def send(
             return reply.status, msgspec.json.decode(data) if data[:1] in b"{[" and data else data, dict(reply.headers)
 
 
-def asked(engine: FakeEngine, path: str, body: Any = None, *, session: str = "", method: str | None = None) -> Any:
+def asked(engine: FakeEngine, path: str, body: Any = None, *, session: str = "t", method: str | None = None) -> Any:
     """(status, body) straight from the front, without a socket."""
     path, _, query = path.partition("?")
     request = Request(

@@ -58,3 +58,11 @@ def test_the_prompt_is_not_kept_but_its_digest_is() -> None:
     (entry,) = fake.log
     assert "input_ids" not in entry.fields
     assert (entry.prompt_tokens, len(entry.prompt_digest)) == (1, 16)
+
+
+def test_a_request_without_a_session_is_neither_scripted_nor_struck() -> None:
+    plan = FaultPlan(requests={0: Fault.BUSY}, rates={Fault.RESET: 1.0})
+    fake = FakeEngine(Dialect.SGLANG, script={"s": [[5]]}, faults=plan)
+    assert [ask(fake, session) for session in ("", "", "s")] == [200, 200, 429]
+    greeted = FakeEngine(Dialect.SGLANG, faults=FaultPlan(sessions={"": [Fault.BUSY]}))
+    assert [ask(greeted, "") for _ in range(2)] == [429, 200]

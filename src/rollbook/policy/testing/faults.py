@@ -3,7 +3,8 @@
 Rule: whether a request fails is a pure function of the plan's seed, the session and the number of the session's
 request (from 0). So two runs with the same plan meet the same faults whatever their timing, and a test can tell from
 the plan alone how each rollout should have ended. A fault planned for a session comes before one planned for a number,
-and that before one drawn by its rate.
+and that before one drawn by its rate. A request that names no session (a client's greeting) is struck only where the
+session "" is planned for.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class FaultPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     sessions: dict[str, Sequence[Fault | None]] = {}
     """Session -> the faults of its first, second ... request; None: none. Later requests go by what is below."""
     requests: dict[int, Fault] = {}
-    """Number of a session's request (from 0) -> the fault that strikes it in every session."""
+    """Number of a session's request (from 0) -> the fault that strikes it in every session that has a name."""
     retry_after: float = 0.05
     """Seconds that `BUSY_LATER` asks to wait."""
     slow: float = 0.2
@@ -116,6 +117,8 @@ class FaultPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         planned = self.sessions.get(session, ())
         if number < len(planned):
             return planned[number]
+        if not session:
+            return None
         if number in self.requests:
             return self.requests[number]
         found = self._drawn(session, number)

@@ -158,7 +158,7 @@ class Scheduler:
         def timing(tokens: int) -> Times:
             return self._latency.times(ask.session, ask.number, len(ask.prompt) - cached, tokens)
 
-        scripted = None if self._script is None else self._script.ids(ask)
+        scripted = None if self._script is None or not ask.session else self._script.ids(ask)
         now = time.monotonic()
         generation = Generation(ask, model=self._model, decode=self._decode, scripted=scripted, timing=timing, now=now)
         generation.plan(self.version, self.label)

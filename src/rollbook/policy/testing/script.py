@@ -3,7 +3,8 @@
 Rules. A function is asked for each request. Lists by session are given one after the other; a request whose prompt is
 the last one's prompt and what was returned for it goes on with the same list (an aborted or cut generation that is
 continued), every other request takes the next; running out is an error. The engine's stop id is added where a list
-does not end with one. What is refused or lost on the way uses nothing up.
+does not end with one. Requests that name no session (a client's greeting) are left to the model. What is refused or
+lost on the way uses nothing up.
 """
 
 from __future__ import annotations
