@@ -21,7 +21,7 @@ MUTANTS = [
     judged("tokens behind the end are fine", "if inside is not None:", "if False:"),
     judged("any last id ends a turn", "if ids[-1] not in stop_ids:", "if False:"),
     judged("a word that was passed is no matter", "(False, True): (BROKEN,", "(False, True): (FINE,"),
-    judged("every kind is raw", "return LogprobKind.RAW if abs", "return LogprobKind.RAW if True or abs"),
+    judged("every kind is raw", "if (np.abs(risen) < allowed).all():", "if True:"),
     judged("what is processed is certain", "return LogprobKind.PROCESSED if told else None", "return None"),
     judged("the client's word is taken", "    if found is not said:\n", "    if False:\n"),
     judged("rescored logprobs are not told", "    if again:\n", "    if False:\n"),

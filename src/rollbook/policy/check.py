@@ -38,6 +38,8 @@ SEEDS = range(4)
 """Tokens drawn without truncation, to see whether the model is sure of the next one."""
 CUT = 12
 """Tokens behind which a reply is cut and sent back."""
+PLACES = 8
+"""Tokens whose logprobs are looked at for their kind."""
 MOST = 64
 """Tokens within which a short turn should end."""
 VERY_HOT, HOT = 1000.0, 2.0
@@ -126,16 +128,16 @@ def _stop_text(ids: TokenIds, speaker: Speaker) -> str | None:
 
 async def _logprob_kind(prober: Prober) -> PolicyFinding:
     prompt, about = prober.inputs.open, PolicyCheck.LOGPROB_KIND
-    top = await prober.ask(prompt, replace(FREE, max_tokens=1, top_k=1))
-    cool = await prober.ask(prompt, replace(FREE, max_tokens=1, top_k=1, temperature=0.5))
+    top = await prober.ask(prompt, replace(FREE, max_tokens=PLACES, top_k=1))
+    cool = await prober.ask(prompt, replace(FREE, max_tokens=PLACES, top_k=1, temperature=0.5))
     if not (isinstance(top, Completion) and isinstance(cool, Completion)):
         return _judged(about, [top, cool], lambda _: judge.judge_kind(None, prober.policy.info.logprob_kind))
+    size = judge.shared(top.token_ids, cool.token_ids)
     plain: float | None = None
-    if float(top.logprobs[0]) > judge.CERTAIN:
+    if (top.logprobs[:size] > judge.CERTAIN).all():
         drawn = await prober.together(*((prompt, replace(FREE, max_tokens=1, seed=seed)) for seed in SEEDS))
         plain = min((float(reply.logprobs[0]) for reply in judge.sure(drawn)), default=None)
-    told = top.token_ids[0] == cool.token_ids[0]
-    found = judge.found_kind(plain, float(top.logprobs[0]), float(cool.logprobs[0])) if told else None
+    found = judge.found_kind(plain, top.logprobs[:size], cool.logprobs[:size]) if size else None
     return judge.judge_kind(found, prober.policy.info.logprob_kind)
 
 

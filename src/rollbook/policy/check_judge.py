@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from rollbook.policy.check_asking import Answer, Asked, Refused
 from rollbook.policy.check_report import PolicyCheck, PolicyFinding, PolicyVerdict
@@ -38,6 +39,8 @@ __all__ = [
     "refused",
     "sure",
 ]
+
+Logprobs = npt.NDArray[np.float32]
 
 SAME = 0.01
 """Nats: logprobs that far apart are equal."""
@@ -134,16 +137,22 @@ def judge_stop_string(answer: Answer, word: str | None, text_of: Callable[[Token
     return PolicyFinding(about=about, verdict=verdict, detail=detail)
 
 
-def found_kind(plain: float | None, top: float, cool: float) -> LogprobKind | None:
-    """The kind that logprobs of one and the same token show; None where they do not tell.
+def found_kind(plain: float | None, top: Logprobs, cool: Logprobs) -> LogprobKind | None:
+    """The kind that logprobs of the same tokens show; None where they do not tell.
 
-    `top`: at temperature 1, only the likeliest kept. `cool`: the same at temperature 0.5. `plain`: the lowest logprob
-    of tokens drawn at temperature 1 without truncation (None: not asked for), which shows whether the model is sure.
+    `top`: at temperature 1, only the likeliest kept; `cool`: the same at temperature 0.5; float32, shape (tokens,).
+    `plain`: the lowest logprob of tokens drawn at temperature 1 without truncation (None: not asked for), which shows
+    whether the model is sure.
     """
-    if top > CERTAIN:
+    open_places = top < CERTAIN
+    if not open_places.any():
         told = plain is not None and plain < CERTAIN - SAME
         return LogprobKind.PROCESSED if told else None
-    return LogprobKind.RAW if abs(cool - top) < 0.1 * abs(top) + SAME else LogprobKind.TEMPERATURE
+    risen = (cool - top)[open_places]
+    allowed = 0.1 * np.abs(top[open_places]) + SAME
+    if (np.abs(risen) < allowed).all():
+        return LogprobKind.RAW
+    return LogprobKind.TEMPERATURE if (risen > -allowed).all() else None
 
 
 def judge_kind(found: LogprobKind | None, said: LogprobKind) -> PolicyFinding:

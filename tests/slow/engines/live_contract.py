@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from rollbook.policy import Policy
 from rollbook.policy.control import swap_weights
 from rollbook.policy.http import EngineAddress
 from rollbook.trace import Message, Role
@@ -21,6 +22,13 @@ QUESTION = (
 )
 
 
+class Patient(Handle):
+    """A real engine on a busy machine is slow."""
+
+    def make(self, *, timeout: float = 60.0, context_length: int | None = None) -> Policy:
+        return super().make(timeout=10 * timeout, context_length=context_length)
+
+
 @pytest.mark.parametrize("check", CHECKS, ids=[check.name for check in CHECKS])
 def test_check(engine: Engine, check: Check, models: EngineModels) -> None:
     client = next(each for each in CLIENTS if each.name == engine.kind)
@@ -29,7 +37,7 @@ def test_check(engine: Engine, check: Check, models: EngineModels) -> None:
     if Can.VERSIONS in check.needs and engine.kind == "vllm-completions":
         pytest.skip("this route tells no versions")
     renderer = engine.loaded().renderer
-    handle = Handle(
+    handle = Patient(
         client=client,
         url=engine.url,
         stop_ids=renderer.info.stop_ids,

@@ -19,7 +19,6 @@ from typing import Any
 import gguf
 import numpy as np
 import numpy.typing as npt
-from safetensors.numpy import save_file
 
 from rollbook.models import ModelFiles
 
@@ -139,7 +138,22 @@ def _write_hf(files: ModelFiles, reader: Any, tensors: dict[str, Array], folder:
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": sorted(files.stop_ids)}))
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
     (folder / "tokenizer.json").write_bytes(files.tokenizer_json)
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    _write_safetensors(tensors, folder / "model.safetensors")
+
+
+def _write_safetensors(tensors: dict[str, Array], path: Path) -> None:
+    """The format's own description: the head's length, the head as JSON, the arrays one behind the other."""
+    head: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, array in tensors.items():
+        start, end = end, end + array.nbytes
+        head[name] = {"dtype": "F32", "shape": array.shape, "data_offsets": [start, end]}
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for array in tensors.values():
+            file.write(np.ascontiguousarray(array, np.dtype("<f4")).tobytes())
 
 
 def _write_gguf(reader: Any, tensors: dict[str, Array], path: Path) -> None:
