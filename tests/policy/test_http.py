@@ -218,7 +218,7 @@ def test_a_connection_that_does_not_open() -> None:
         async def main() -> None:
             client = HttpClient(EngineAddress(url=f"http://127.0.0.1:{full.getsockname()[1]}", connect_timeout=0.1))
             await client.open()
-            with pytest.raises(RolloutFailure, match="no connection within 0.1 s") as caught:
+            with pytest.raises(RolloutFailure, match=r"no connection within 0\.1 s") as caught:
                 await client.get("/x")
             assert caught.value.reason is Reason.ENGINE_UNREACHABLE
             await client.close()

@@ -140,11 +140,12 @@ class ProcessWorker:
         with theirs:
             creating = asyncio.ensure_future(_create(command, theirs.fileno()))
             try:
-                process = self._process = await asyncio.shield(creating)
+                process = await asyncio.shield(creating)
             except asyncio.CancelledError:
                 self._process = await creating  # or nobody would know of it
                 ours.close()
                 raise
+            self._process = process
         reader, self._writer = await asyncio.open_connection(sock=ours)
         self._tasks = [
             asyncio.create_task(self._listen(reader, process)),
