@@ -25,8 +25,8 @@ QUESTION = (
 class Patient(Handle):
     """A real engine on a busy machine is slow."""
 
-    def make(self, *, timeout: float = 60.0, context_length: int | None = None) -> Policy:
-        return super().make(timeout=10 * timeout, context_length=context_length)
+    def make(self, *, seconds: float = 60.0, context_length: int | None = None) -> Policy:
+        return super().make(seconds=10 * seconds, context_length=context_length)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=[check.name for check in CHECKS])
