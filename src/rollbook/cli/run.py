@@ -19,7 +19,7 @@ from rollbook.cli.audit_view import show_audit
 from rollbook.cli.progress import FetchBar, RunBar
 from rollbook.cli.report_view import show_report
 from rollbook.cli.screen import console, counted, print_json, visible
-from rollbook.cli.template_options import read_pairs, read_variables, template_options
+from rollbook.cli.template_options import api_key, read_pairs, read_variables, template_options
 from rollbook.errors import StoreError, UsageError
 from rollbook.render import TextSide
 from rollbook.rollout import Limits, LoadedPolicy
@@ -47,6 +47,7 @@ Examples:
   rollbook run calculator --option difficulty=1 --tasks 16 --group 8 --seed 3
   rollbook run my_package.worlds:MyWorld --policy local:model.gguf --max-turns 4
   rollbook run my_package.worlds:MyWorld --policy local:qwen3.gguf --context template
+  rollbook run calculator --policy vllm:http://127.0.0.1:8000 --concurrency 64
   rollbook run calculator --policy local:llama.gguf --date 2026-01-31 --set enable_thinking=false
   rollbook run calculator --out runs/demo --resume
 """
@@ -55,7 +56,10 @@ Examples:
 @click.command(epilog=EXAMPLES, short_help="Run rollouts of an environment into a folder.")
 @click.argument("env")
 @click.option(
-    "--policy", default="local", show_default=True, help="local, local:MODEL, local:PATH.gguf, scripted:FILE."
+    "--policy",
+    default="local",
+    show_default=True,
+    help="local, local:MODEL, local:PATH.gguf, vllm:URL, sglang:URL, llamacpp:URL, text:URL#MODEL, scripted:FILE.",
 )
 @click.option("--tasks", type=click.IntRange(1), default=8, show_default=True, help="How many tasks.")
 @click.option("--group", type=click.IntRange(1), default=4, show_default=True, help="Rollouts per task.")
@@ -125,7 +129,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     if config.sampling.changes_distribution:
         err.print(_warning(config.sampling))
     with FetchBar(err) as fetching:
-        loaded = policy_of(config, cache=given["cache"], progress=fetching)
+        loaded = policy_of(config, api_key=api_key(), cache=given["cache"], progress=fetching)
     place = folder.absolute()  # an environment may change the working folder
     outcome = _run(ctx, config, folder, loaded, given)
     source = open_run(place)
@@ -198,6 +202,7 @@ def _config(given: dict[str, Any]) -> RunConfig:
         ),
         sampling=Sampling(temperature=given["temperature"], top_p=given["top_p"], top_k=given["top_k"]),
         context=ContextPolicy(given["context"]),
+        tokenizer=given["tokenizer"],
         template=None if given["template"] is None else str(given["template"]),
         template_date=given["date"],
         template_variables=read_variables(given["variables"]),

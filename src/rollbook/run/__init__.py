@@ -1,6 +1,7 @@
 """A run: configuration, resume, the wiring of the other rooms, and what came out."""
 
 from rollbook.run.config import RunConfig, differences
+from rollbook.run.fitness import refuse_unfit
 from rollbook.run.open import open_run
 from rollbook.run.policies import load_policy, load_renderer, policy_of
 from rollbook.run.report import report
@@ -27,6 +28,7 @@ __all__ = [
     "open_run",
     "policy_of",
     "read_resources",
+    "refuse_unfit",
     "report",
     "resource_report",
     "run",
