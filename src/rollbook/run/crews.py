@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,6 +35,8 @@ class Plant:
     run_id: str
     make_env: EnvFactory
     loaded: LoadedPolicy
+    api_key: str | None = field(default=None, repr=False)
+    """Opens the engine; None: it needs none."""
     writer: RunWriter
     keeper: Keeper
 
@@ -49,6 +51,8 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Of its part of the run."""
     path: list[str]
     """Where it looks for modules, as its parent does."""
+    api_key: str | None = None
+    """Opens the engine; it goes over the socket, and nowhere else."""
 
 
 def settings_of(config: RunConfig) -> RolloutSettings:
@@ -106,6 +110,7 @@ class _Start:
             folder=str(plant.folder),
             name=name,
             path=[str(Path.cwd()), *sys.path],
+            api_key=plant.api_key,
         )
         return await ProcessWorker.start(name, COMMAND, _plain(spec))
 

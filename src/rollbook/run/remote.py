@@ -22,12 +22,17 @@ _CLIENTS: dict[EngineKind, Callable[[RemoteConfig], Policy]] = {
 
 
 def open_remote(
-    name: RemoteName, stop_ids: frozenset[int], decode: Callable[[TokenIds], str], api_key: str | None
+    name: RemoteName,
+    stop_ids: frozenset[int],
+    decode: Callable[[TokenIds], str],
+    api_key: str | None,
+    timeout: float,
 ) -> Policy:
-    """The client of one engine, not connected yet. `stop_ids`, `decode`: the renderer's."""
+    """The client of one engine, not connected yet. `stop_ids`, `decode`: the renderer's. `timeout`: seconds of one
+    request."""
     config = RemoteConfig(
         name=str(name),
-        address=EngineAddress(url=name.url, api_key=api_key),
+        address=EngineAddress(url=name.url, api_key=api_key, timeout=timeout),
         stop_ids=stop_ids,
         model=name.model,
         decode=decode,
@@ -35,7 +40,7 @@ def open_remote(
     return _CLIENTS[name.engine](config)
 
 
-def open_text(name: TextName, api_key: str | None) -> Policy:
+def open_text(name: TextName, api_key: str | None, timeout: float) -> Policy:
     """The client of a text-only endpoint, not connected yet."""
-    address = EngineAddress(url=name.url, api_key=api_key)
+    address = EngineAddress(url=name.url, api_key=api_key, timeout=timeout)
     return TextPolicy(RemoteConfig(name=str(name), address=address, stop_ids=frozenset(), model=name.model))

@@ -16,7 +16,7 @@ import msgspec
 from rollbook.errors import ConfigError
 from rollbook.rollout import GroupRules
 from rollbook.rollout.breaker import BreakerRules
-from rollbook.run.config import RunConfig, differences
+from rollbook.run.config import REQUEST_TIMEOUT, RunConfig, differences
 from rollbook.store import Manifest, RunWriter, read_manifest, write_manifest
 from rollbook.trace import ContextPolicy
 
@@ -99,6 +99,7 @@ def _check_same(config: RunConfig, stored: Stored, folder: Path, allow_changed: 
     before: dict[str, Any] = {
         "context": ContextPolicy.KEEP.value,
         "template_variables": {},
+        "request_timeout": REQUEST_TIMEOUT,
         "groups": msgspec.to_builtins(GroupRules()),
         "resources": {},
         "breaker": msgspec.to_builtins(BreakerRules()),

@@ -64,6 +64,7 @@ async def run(
     workers: int = 0,
     start_jitter: float | None = None,
     policy: LoadedPolicy | None = None,
+    api_key: str | None = None,
     progress: Progress | None = None,
 ) -> RunOutcome:
     """Run a configuration into `folder`.
@@ -71,7 +72,8 @@ async def run(
     `resume`: go on with the run that is there. `allow_changed`: also where limits, sampling, rules or the policy are
     others now. `concurrency`: rollouts at once, over all workers. `workers`: processes that run them; 0: this one.
     `start_jitter`: seconds over which the first rollouts start; None: a little for each. `policy`: takes the place of
-    the one that the configuration names, and of what it says of the template; for this process alone.
+    the one that the configuration names, and of what it says of the template; without workers only. `api_key`: sent to
+    the engine, kept nowhere.
 
     Raises `UsageError` where the folder, the configuration or the policy do not allow it, with the remedy. Cancelling
     it, or a full disk, keeps every finished rollout: a resume goes on from there.
@@ -80,11 +82,16 @@ async def run(
         raise ConfigError(
             f"a run needs at least 1 rollout at once and no negative workers, not {concurrency}, {workers}"
         )
+    if workers and policy is not None:
+        raise ConfigError(
+            f"the policy {policy.policy.info.name!r} was given as an object, which worker processes cannot load: name "
+            "it in the configuration (policy=), or run without workers"
+        )
     path = _fixed(Path(folder))
     make_env = functools.partial(make, config.environment, **config.options)
     check_folder(config, path, resume=resume, allow_changed=allow_changed)
     tasks = _tasks(make_env, config)
-    loaded = policy or await asyncio.to_thread(policy_of, config)
+    loaded = policy or await asyncio.to_thread(policy_of, config, api_key=api_key)
     run_id, writer = open_folder(config, path, resume=resume, allow_changed=allow_changed)
     with writer:
         interrupted = writer.seal_interrupted()
@@ -92,7 +99,14 @@ async def run(
         keeper = Keeper(config, planner, writer, progress or Silent())
         keeper.begin()
         plant = Plant(
-            config=config, folder=path, run_id=run_id, make_env=make_env, loaded=loaded, writer=writer, keeper=keeper
+            config=config,
+            folder=path,
+            run_id=run_id,
+            make_env=make_env,
+            loaded=loaded,
+            api_key=api_key,
+            writer=writer,
+            keeper=keeper,
         )
         async with open_crew(plant, workers) as crew:
             scheduler = Scheduler(

@@ -1,6 +1,7 @@
 """A worker process of a run: ``python -m rollbook.run.worker FD`` with a socket to its parent.
 
-It loads the policy by its name, takes its own part of the run, and serves orders until the parent stops it or is gone.
+It makes the environment once, so that one that it cannot make is told at once; loads the policy by its name; takes its
+own part of the run; and serves orders until the parent stops it or is gone.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from rollbook.errors import UsageError
 from rollbook.rollout import Resources
 from rollbook.rollout.pool import Desk, serve
 from rollbook.run.crews import WorkerSpec, settings_of
@@ -32,11 +34,16 @@ async def open_desk(plain: dict[str, Any]) -> AsyncGenerator[Desk]:
     spec = msgspec.convert(plain, WorkerSpec)
     sys.path[:] = [*spec.path, *(each for each in sys.path if each not in spec.path)]
     config = spec.config
-    loaded = await asyncio.to_thread(policy_of, config)
+    make_env = functools.partial(make, config.environment, **config.options)
+    try:
+        make_env()
+    except UsageError as error:
+        raise UsageError(f"{error} (workers know what they can import: name it 'package.module:Class')") from error
+    loaded = await asyncio.to_thread(policy_of, config, api_key=spec.api_key)
     with RunWriter.join(Path(spec.folder), spec.name) as writer:
         async with loaded, Resources(config.resources) as resources:
             yield Desk(
-                make_env=functools.partial(make, config.environment, **config.options),
+                make_env=make_env,
                 loaded=loaded,
                 settings=settings_of(config),
                 sink=writer,
