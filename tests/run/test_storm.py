@@ -54,14 +54,14 @@ def test_a_storm_of_faults_leaves_a_right_record_and_nothing_running(tmp_path: P
         assert state_of(url)["running"] == 0
         assert connections_to(int(url.rpartition(":")[2])) == 0
         assert [each.name for each in storm.temporary.rglob("*") if each.is_file()] == []
-        assert problems_of(storm.folder, config, log, storm.told) == []
+        assert problems_of(storm.folder, config, log, storm.told, storm.began) == []
     assert {entry.fault for entry in log if entry.session} == {None, *Fault}
     reasons = Counter(row.reason for row in RunReader(storm.folder).summaries())
     assert {Reason.FINAL_ANSWER, Reason.ENGINE_CONTRACT, Reason.ENGINE_UNREACHABLE, Reason.INTERRUPTED} <= set(reasons)
     assert reasons[Reason.INTERRUPTED] <= 2 * storm.concurrency
     assert Fate.DROPPED in {each.fate for each in facts.dispositions(RunReader(storm.folder).annotations()).values()}
     wrong = tampered(storm.folder, log)
-    found = problems_of(storm.folder, config, wrong, [*storm.told, (storm.told[0][0], "deadline")])
+    found = problems_of(storm.folder, config, wrong, [*storm.told, (storm.told[0][0], "deadline")], storm.began)
     for said in NOTICED:
         assert any(said in each for each in found), said
 

@@ -28,8 +28,15 @@ from tests.storm.world import turns_of
 __all__ = ["problems_of"]
 
 
-def problems_of(folder: Path, config: RunConfig, log: Sequence[LogEntry], told: Sequence[tuple[str, str]]) -> list[str]:
-    """Everything that is wrong. `told`: rollout and reason of each attempt that a life said had ended."""
+def problems_of(
+    folder: Path,
+    config: RunConfig,
+    log: Sequence[LogEntry],
+    told: Sequence[tuple[str, str]],
+    began: Sequence[float],
+) -> list[str]:
+    """Everything that is wrong. `told`: rollout and reason of each attempt that a life said had ended. `began`: when
+    each life began."""
     reader = RunReader(folder, strict=True)
     traces = {trace.id: trace for trace in reader.traces()}
     asked = served(log)
@@ -41,7 +48,7 @@ def problems_of(folder: Path, config: RunConfig, log: Sequence[LogEntry], told: 
             found.append(f"{rollout} ended as {reason}, and stands as {trace and trace.ending}")
     for trace in traces.values():
         found += [f"{trace.id}: {each}" for each in _trace_problems(trace, config, asked.get(trace.id, ()))]
-    found += _member_problems(traces, config, asked, reader)
+    found += _member_problems(traces, config, asked, reader, began)
     return [*found, *_group_problems(folder, config, traces)]
 
 
@@ -148,7 +155,11 @@ def _ending_problems(trace: Trace, requests: Sequence[Served]) -> Iterator[str]:
 
 
 def _member_problems(
-    traces: Mapping[str, Trace], config: RunConfig, asked: Mapping[str, Sequence[Served]], reader: RunReader
+    traces: Mapping[str, Trace],
+    config: RunConfig,
+    asked: Mapping[str, Sequence[Served]],
+    reader: RunReader,
+    began: Sequence[float],
 ) -> Iterator[str]:
     fates = facts.dispositions(reader.annotations())
     members = defaultdict[tuple[str, int], list[Trace]](list)
@@ -169,7 +180,7 @@ def _member_problems(
             if fates[trace.id].fate is not Fate.RETRIED:
                 yield f"{trace.id}: {fates[trace.id]}, though another attempt followed"
         yield from (f"{place}: {each}" for each in _last_problems(attempts, config, fates[attempts[-1].id].fate))
-        yield from (f"{place}: {each}" for each in _budget_problems(attempts, config, asked))
+        yield from (f"{place}: {each}" for each in _budget_problems(attempts, config, asked, began))
 
 
 def _last_problems(attempts: Sequence[Trace], config: RunConfig, fate: Fate) -> Iterator[str]:
@@ -186,13 +197,16 @@ def _last_problems(attempts: Sequence[Trace], config: RunConfig, fate: Fate) -> 
 
 
 def _budget_problems(
-    attempts: Sequence[Trace], config: RunConfig, asked: Mapping[str, Sequence[Served]]
+    attempts: Sequence[Trace], config: RunConfig, asked: Mapping[str, Sequence[Served]], began: Sequence[float]
 ) -> Iterator[str]:
-    """Request retries: used up before an attempt ends by what can be retried, and never more than there are. A kill
-    forgets what was used of them since the attempt began, or since the run did."""
+    """Request retries: used up before an attempt ends by what can be retried, and never more than there are. A killed
+    worker forgets what was used of them since the attempt began, a killed run since it did."""
     whole = config.limits.request_retries
-    budgets = {whole}
+    budgets, before = {whole}, float("inf")
     for trace in attempts:
+        if any(before < each <= trace.head.started for each in began):
+            budgets.add(whole)
+        before = trace.head.started
         came = [each.came for each in asked.get(trace.id, ())]
         failed = sum(each in (Came.UNREACHABLE, Came.TIMEOUT) for each in came)
         assert trace.ending is not None
@@ -200,7 +214,7 @@ def _budget_problems(
         if reason is Reason.INTERRUPTED:
             if failed > max(budgets) + 1:
                 yield f"{trace.id} failed {failed} times in transit, with retries {budgets}"
-            budgets |= {whole, *(max(0, each - failed) for each in budgets)}
+            budgets |= {max(0, each - failed) for each in budgets}
         elif reason in (Reason.ENGINE_UNREACHABLE, Reason.ENGINE_TIMEOUT):
             if failed - 1 not in budgets:
                 yield f"{trace.id} ended as {reason} behind {failed} failures, with retries {budgets}"

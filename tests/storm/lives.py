@@ -39,6 +39,9 @@ class Storm:
     workers: int = 2
     concurrency: int = 256
     told: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """Rollout and reason of each attempt that a life said had ended."""
+    began: list[float] = field(default_factory=list[float])
+    """When each life began."""
 
     def live(self, *, kill_worker_at: int | None = None, kill_at: int | None = None) -> int:
         """One life; returns its exit code. Once so many attempts have ended, a worker or the parent is killed."""
@@ -49,6 +52,7 @@ class Storm:
         self.temporary.mkdir(exist_ok=True)
         surroundings = {**os.environ, "TMPDIR": str(self.temporary), MARK: str(self.folder)}
         ended = 0
+        self.began.append(time.time())
         with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True, env=surroundings) as process:
             assert process.stdout is not None
             for line in process.stdout:

@@ -68,9 +68,9 @@ def load_policy(
     endpoint for evaluation: it has no renderer, and takes none of what is set of one. `tokenizer`: of an engine's model
     (a tokenizer folder, a GGUF file, or a policy with files such as ``local:smollm2-135m``); None: where the engine
     says that its model lies. `api_key`: sent to the engine, kept nowhere. `request_timeout`: seconds that one request
-    to it may take. `template`: a file with the template to use instead of the model's own. `date`: for a template that asks for one. `variables`: further template variables, plain
-    JSON data. `cache`: where fetched models are kept; None: the user's cache folder. `progress`: told about downloads.
-    Raises `UsageError` with the remedy.
+    to it may take. `template`: a file with the template to use instead of the model's own. `date`: for a template that
+    asks for one. `variables`: further template variables, plain JSON data. `cache`: where fetched models are kept;
+    None: the user's cache folder. `progress`: told about downloads. Raises `UsageError` with the remedy.
     """
     parsed = parse_policy_name(name)
     if isinstance(parsed, TextName):
