@@ -21,7 +21,7 @@ ROLLOUTS = 24
 class Scripted(Talk):
     """Takes as long for each step as a script says, and keeps count of it."""
 
-    spent = Counter[str]()
+    spent: ClassVar[Counter[str]] = Counter()
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__()
