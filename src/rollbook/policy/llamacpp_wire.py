@@ -169,7 +169,7 @@ def completion_body(
         "repeat_penalty": sampling.repetition_penalty,
         "presence_penalty": sampling.presence_penalty,
         "frequency_penalty": sampling.frequency_penalty,
-        "repeat_last_n": -1 if penalised else 0,
+        "repeat_last_n": len(prompt) + limit if penalised else 0,
         "samplers": _SAMPLERS,
         "seed": ENGINE_SEED if seed is None else seed,
         "stop": list(sampling.stop),
