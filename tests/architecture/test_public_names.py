@@ -31,6 +31,7 @@ PUBLIC = {
     "advantages",
     "audit",
     "check_env",
+    "check_policy",
     "check_template",
     "export",
     "group",

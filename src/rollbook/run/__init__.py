@@ -1,6 +1,8 @@
 """A run: configuration, resume, the wiring of the other rooms, and what came out."""
 
+from rollbook.run.access import Access
 from rollbook.run.config import RunConfig, differences
+from rollbook.run.fitness import refuse_unfit
 from rollbook.run.open import open_run
 from rollbook.run.policies import load_policy, load_renderer, policy_of
 from rollbook.run.report import report
@@ -13,6 +15,7 @@ from rollbook.run.templates import check_template
 
 __all__ = [
     "CONCURRENCY",
+    "Access",
     "Progress",
     "ResourceReport",
     "RunConfig",
@@ -27,6 +30,7 @@ __all__ = [
     "open_run",
     "policy_of",
     "read_resources",
+    "refuse_unfit",
     "report",
     "resource_report",
     "run",
