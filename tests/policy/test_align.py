@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollbook.policy.align import align
+from rollbook.policy.align import align, checked_logprobs
 from rollbook.trace.ending import Reason, RolloutFailure
 
 
@@ -68,3 +68,17 @@ def test_entries_that_do_not_fit_break_the_contract(entries):
 def test_sentinels_are_no_logprobs(value):
     with pytest.raises(RolloutFailure, match="as a logprob"):
         align([7], [(7, value)])
+
+
+def test_many_logprobs_at_once() -> None:
+    found = checked_logprobs([-0.1, 0.0, 1e-4, -50.0])
+    assert found.dtype == np.float32
+    assert found.tolist() == np.array([-0.1, 0.0, 1e-4, -50.0], np.float32).tolist()
+    assert checked_logprobs([]).shape == (0,)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0.1, -9999.0, -1e31])
+def test_one_that_is_none_among_many(value: float) -> None:
+    with pytest.raises(RolloutFailure, match="as a logprob") as caught:
+        checked_logprobs([-0.1, value], floor=-9999.0)
+    assert caught.value.reason is Reason.ENGINE_CONTRACT

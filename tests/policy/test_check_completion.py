@@ -44,6 +44,7 @@ def logprobs(*values: float) -> Any:
         completion(),
         completion(versions=(), prompt_tokens=None, rescored=ids()),
         completion(logprobs=logprobs(1e-4, -2)),
+        completion(routed_experts=np.zeros((2, 3, 4), np.uint16)),
         completion(Finish.ABORT, **NOTHING),
         completion(Finish.ERROR, **NOTHING),
     ],
@@ -74,6 +75,15 @@ def test_each_rule_refuses_what_breaks_it(problem: str) -> None:
     sampling = Sampling(max_tokens=fields.pop("limit", 2))
     with pytest.raises(RolloutFailure, match=problem) as caught:
         check_completion(completion(**fields), PROMPT, sampling)
+    assert caught.value.reason is Reason.ENGINE_CONTRACT
+
+
+@pytest.mark.parametrize(
+    "experts", [np.zeros((2, 3, 4), np.uint8), np.zeros((2, 3), np.uint16), np.zeros((3, 3, 4), np.uint16), [[[1]]] * 2]
+)
+def test_routed_experts_stand_for_each_token(experts: Any) -> None:
+    with pytest.raises(RolloutFailure, match="routed experts") as caught:
+        check_completion(completion(routed_experts=experts), PROMPT, Sampling())
     assert caught.value.reason is Reason.ENGINE_CONTRACT
 
 

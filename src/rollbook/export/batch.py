@@ -135,9 +135,9 @@ class _Job:
 
     def _write(self, sample: Sample, writer: Writer) -> None:
         check_sample(sample)
-        if not sample.logprobs_fit:
+        if (problem := _unfit(sample)) is not None:
             if not self.allow_unfit:
-                raise UsageError(_unfit(sample))
+                raise UsageError(problem)
             self.unfit += 1
         writer.write(sample)
         self.written += 1
@@ -182,10 +182,16 @@ def _why_none(built: SampleSet) -> str:
     return "+".join(sorted(built.ledger.lost)) if built.ledger.captured else "no_sampled_tokens"
 
 
-def _unfit(sample: Sample) -> str:
-    kinds = ", ".join(sorted(sample.logprob_kinds)) or "absent"
+def _unfit(sample: Sample) -> str | None:
+    """Why a trainer's own logprobs would not be of the same distribution; None where they would."""
+    if not sample.logprobs_fit:
+        kinds = ", ".join(sorted(sample.logprob_kinds)) or "absent"
+        problem = f"its logprobs ({kinds}) are not of the distribution that was sampled"
+    elif any(sampling.truncates for sampling in sample.samplings):
+        problem = "its tokens were drawn from a part of the vocabulary, and a trainer's logprobs are over all of it"
+    else:
+        return None
     return (
-        f"rollout {sample.rollout!a}, branch {sample.branch}: its logprobs ({kinds}) are not of the distribution that "
-        "was sampled; sample at temperature 1 without top-k, top-p or min-p, or allow unfit logprobs if your trainer "
-        "corrects them"
+        f"rollout {sample.rollout!a}, branch {sample.branch}: {problem}; sample at temperature 1 without top-k, top-p "
+        "or min-p, or allow unfit logprobs if your trainer corrects them"
     )

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from rollbook.trace.checks import LOGPROB_SLACK
 from rollbook.trace.ending import Reason, RolloutFailure
 
-__all__ = ["FLOOR", "Alignment", "align", "checked_logprob"]
+__all__ = ["FLOOR", "Alignment", "align", "checked_logprob", "checked_logprobs"]
 
 FLOOR = -1e30
 """Logprobs below it are sentinels (the float minimum stands for a probability of zero) and are refused."""
@@ -51,6 +51,18 @@ def checked_logprob(value: float) -> float:
     if not math.isfinite(value) or value < FLOOR or value > LOGPROB_SLACK:
         raise RolloutFailure(Reason.ENGINE_CONTRACT, f"the engine gave {value} as a logprob")
     return value
+
+
+def checked_logprobs(values: Sequence[float], floor: float = FLOOR) -> npt.NDArray[np.float32]:
+    """`values` as float32, if all of them can be logprobs; `floor`: the engine's own sentinel, refused like all below.
+
+    Raises `RolloutFailure` (`engine_contract`) at the first that cannot.
+    """
+    wide = np.array(values, np.float64)
+    fine = (wide > floor) & (wide <= LOGPROB_SLACK)  # NaN makes both false
+    if not fine.all():
+        raise RolloutFailure(Reason.ENGINE_CONTRACT, f"the engine gave {wide[~fine][0]} as a logprob")
+    return wide.astype(np.float32)
 
 
 def _embed(tokens: Sequence[int], ids: Sequence[int]) -> list[int]:

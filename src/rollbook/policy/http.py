@@ -9,6 +9,7 @@ a `ConfigError`. Nothing of what is sent in headers appears in an error.
 from __future__ import annotations
 
 import errno
+import resource
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -24,14 +25,17 @@ from rollbook.errors import ConfigError, UsageError
 from rollbook.policy.protocol import EngineBusy
 from rollbook.trace.ending import Reason, RolloutFailure
 
-__all__ = ["MAX_REPLY", "EngineAddress", "HttpClient", "HttpReply", "error_of", "failure_of"]
+__all__ = ["EngineAddress", "HttpClient", "HttpReply", "check_descriptors", "error_of", "failure_of"]
 
 _Type = TypeVar("_Type")
 
 CONNECT_SECONDS = 10.0
 """How long a connection may take; a queue at the engine comes after it."""
-MAX_REPLY = 256 << 20
-"""Bytes of one reply that are read; more is no reply."""
+KEPT_SECONDS = 4.0
+"""How long an idle connection is kept: uvicorn, below vLLM and SGLang, closes one after 5, and a request that is
+sent at that moment is lost."""
+OTHER_DESCRIPTORS = 128
+"""File descriptors that a process may need beside its connections."""
 MAX_RETRY_AFTER = 3600.0
 """The longest wait that an engine can ask for, in seconds."""
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
@@ -49,6 +53,8 @@ class EngineAddress:
     """Open at once; further requests wait for one."""
     timeout: float = 600.0
     """Seconds from request to the end of its reply, the engine's queue included."""
+    max_reply: int = 256 << 20
+    """Bytes of one reply that are read; more is no reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +92,17 @@ class HttpClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
-        """Make the pool; nothing is sent. Calling it twice does nothing."""
+        """Make the pool; nothing is sent. Calling it twice does nothing. Raises `ConfigError` (`check_descriptors`)."""
         if self._session is None:
-            headers = {"Content-Type": "application/json"}
+            check_descriptors(self.address.connections)
+            headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
             if self.address.api_key is not None:
                 headers["Authorization"] = f"Bearer {self.address.api_key}"
             self._session = aiohttp.ClientSession(
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=self.address.timeout, sock_connect=CONNECT_SECONDS),
-                connector=aiohttp.TCPConnector(limit=self.address.connections),
+                connector=aiohttp.TCPConnector(limit=self.address.connections, keepalive_timeout=KEPT_SECONDS),
+                cookie_jar=aiohttp.DummyCookieJar(),
             )
 
     async def close(self) -> None:
@@ -123,9 +131,12 @@ class HttpClient:
         data = None if body is None else msgspec.json.encode(body)
         try:
             async with self._session.request(
-                method, self.address.url + path, data=data, headers=headers, timeout=limit
+                method, self.address.url + path, data=data, headers=headers, timeout=limit, allow_redirects=False
             ) as reply:
-                return HttpReply(reply.status, await _read(reply), _retry_after(reply.headers.get("Retry-After")))
+                body = await _read(reply, self.address.max_reply)
+                return HttpReply(reply.status, body, _retry_after(reply.headers.get("Retry-After")))
+        except aiohttp.ConnectionTimeoutError as error:
+            raise RolloutFailure(Reason.ENGINE_UNREACHABLE, f"no connection within {CONNECT_SECONDS:g} s") from error
         except TimeoutError as error:
             raise RolloutFailure(Reason.ENGINE_TIMEOUT, f"no reply within {within:g} s") from error
         except aiohttp.InvalidURL as error:
@@ -174,17 +185,42 @@ def error_of(reply: HttpReply) -> tuple[str, str]:
     return (error[:500], "") if isinstance(error, str) else (error.message[:500], error.type[:100])
 
 
-async def _read(reply: aiohttp.ClientResponse) -> bytes:
-    if reply.content_length is not None and reply.content_length <= MAX_REPLY:
+def check_descriptors(connections: int) -> None:
+    """See that this process may open so many connections; raises the soft limit of descriptors where that helps.
+
+    Raises `ConfigError` where the hard limit is below.
+    """
+    needed = connections + OTHER_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise ConfigError(
+            f"{connections} connections need about {needed} file descriptors and this process may have {hard}: raise "
+            f"the limit (ulimit -n), or allow at most {max(hard - OTHER_DESCRIPTORS, 0)} connections"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+async def _read(reply: aiohttp.ClientResponse, most: int) -> bytes:
+    """The body. What is compressed may be of any size, whatever the header says, so it is counted as it comes."""
+    size = reply.content_length
+    if size is not None and "Content-Encoding" not in reply.headers:
+        if size > most:
+            raise _too_large(most)
         return await reply.read()
     parts: list[bytes] = []
-    size = 0
+    read = 0
     async for part in reply.content.iter_any():
-        size += len(part)
-        if size > MAX_REPLY:
-            raise RolloutFailure(Reason.ENGINE_CONTRACT, f"a reply of more than {MAX_REPLY >> 20} MiB")
+        read += len(part)
+        if read > most:
+            raise _too_large(most)
         parts.append(part)
     return b"".join(parts)
+
+
+def _too_large(most: int) -> RolloutFailure:
+    return RolloutFailure(Reason.ENGINE_CONTRACT, f"a reply of more than {most >> 20} MiB")
 
 
 def _unreachable(error: Exception, address: EngineAddress) -> Exception:

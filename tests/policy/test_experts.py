@@ -1,0 +1,84 @@
+"""Routed experts out of base64 and ``.npy``, which may be hostile."""
+
+from __future__ import annotations
+
+import io
+from base64 import b64encode
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollbook.policy.experts import experts_of
+from rollbook.trace import Reason, RolloutFailure
+
+
+def packed(array: Any, **how: Any) -> str:
+    file = io.BytesIO()
+    np.save(file, array, **how)
+    return b64encode(file.getvalue()).decode()
+
+
+def routing(rows: int, kind: Any = np.uint8) -> Any:
+    return np.arange(rows * 2 * 3).reshape(rows, 2, 3).astype(kind)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.int32])
+@pytest.mark.parametrize("rows", [2, 2 + 4 - 1])
+def test_the_rows_of_the_sampled_tokens(kind: Any, rows: int) -> None:
+    found = experts_of(packed(routing(rows, kind)), 2, 4)
+    assert found.dtype == np.uint16
+    assert found.tolist() == routing(rows)[-2:].tolist()
+
+
+def forged(shape: str, body: bytes = b"\0" * 12, kind: str = "|u1", by_column: bool = False) -> str:
+    header = f"{{'descr': '{kind}', 'fortran_order': {by_column}, 'shape': {shape}, }}".encode()
+    header += b" " * (117 - len(header)) + b"\n"
+    return b64encode(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + body).decode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "?",
+        "AAAA",
+        b64encode(b"\x93NUMPY\x02\x00").decode(),
+        packed(routing(2, np.float32)),
+        packed(np.zeros((2, 3), np.uint8)),
+        packed(np.array([[[{}]]], object), allow_pickle=True),
+        packed(routing(3)),
+        packed(routing(4)),
+        packed(routing(2, ">u2")),
+        packed(np.asfortranarray(routing(2))),
+        packed(routing(2, np.int32) - 1),
+        packed(routing(2, np.int32) + 2**16),
+        forged("(2, 2, 4)"),
+        forged("(2, 2, 1099511627776)"),
+        forged("(2, -2, -3)"),
+        forged("(2, 2, 3.0)"),
+        forged("(2, 2, 3)", kind="|V1"),
+    ],
+)
+def test_what_is_no_routing(text: str) -> None:
+    with pytest.raises(RolloutFailure) as caught:
+        experts_of(text, 2, 4)
+    assert caught.value.reason is Reason.ENGINE_CONTRACT
+
+
+def test_a_header_that_its_bytes_do_not_bear_out() -> None:
+    with pytest.raises(RolloutFailure, match="12 bytes for uint8 of shape"):
+        experts_of(forged("(2, 2, 1099511627776)"), 2, 4)
+
+
+def test_the_forgery_itself_is_readable() -> None:
+    assert experts_of(forged("(2, 2, 3)"), 2, 4).shape == (2, 2, 3)
+
+
+@given(st.binary(max_size=200))
+def test_bytes_of_any_kind_are_refused(data: bytes) -> None:
+    for body in (data, b"\x93NUMPY\x01\x00" + data):
+        with pytest.raises(RolloutFailure):
+            experts_of(b64encode(body).decode(), 2, 4)
