@@ -34,8 +34,8 @@ class Falls(Environment):
 
 
 class Plain(Environment):
-    def score(self, trace: object) -> float:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return 1.0
+    def final_state(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return None
 
 
 class AsyncTasks(Environment):
@@ -106,7 +106,7 @@ def test_nothing_is_imported_before_it_is_made() -> None:
         ("json:JSONDecoder", "is a class that is none; an environment is a subclass of rollbook.Environment"),
         ("cellar_of_nobody:Cellar", r"no module 'cellar_of_nobody': no cellar_of_nobody.py in /.*PYTHONPATH"),
         ("json.nothing_here:X", "no module 'json.nothing_here': no json/nothing_here.py in /"),
-        (f"{__name__}:Plain", r"write 'async def score' for Plain.score \(.*test_registry.py:\d+\)"),
+        (f"{__name__}:Plain", r"write 'async def final_state' for Plain.final_state \(.*test_registry.py:\d+\)"),
         (f"{__name__}:AsyncTasks", r"write 'def tasks' for AsyncTasks.tasks \("),
         (f"{__name__}:HERE", "is a str; an environment is a subclass"),
         (f"{__name__}:broken", "made a int; an environment is a subclass"),

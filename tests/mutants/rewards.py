@@ -208,9 +208,9 @@ MUTANTS = [
     mutant(
         "a scorer has no time limit",
         "scoring",
-        "call_foreign(seconds, env.score, trace)",
-        "call_foreign(0.5, env.score, trace)",
-        "scoring.py::test_a_scorer_that_hangs_or_is_not_async_fails",
+        "call_foreign(seconds, call_scorer, env, trace)",
+        "call_foreign(0.5, call_scorer, env, trace)",
+        "scoring.py::test_a_scorer_that_hangs_fails_and_one_that_is_not_async_scores",
     ),
     mutant(
         "what runs is scored",

@@ -114,9 +114,9 @@ def test_parts_and_metrics_are_named_by_text(names: Any) -> None:
         assert "not named by text" in trace.tail.scoring.reason
 
 
-def test_a_scorer_that_hangs_or_is_not_async_fails() -> None:
+def test_a_scorer_that_hangs_fails_and_one_that_is_not_async_scores() -> None:
     assert scored(Hangs(), seconds=0.01).tail.scoring.reason == "did not return within 0.01 s"
-    assert scored(NotAsync()).tail.scoring.status is ScoringStatus.FAILED
+    assert scored(NotAsync()).reward == 1.0
 
 
 def test_no_scorer_leaves_it_pending_and_absent_is_not_zero() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,9 +57,18 @@ def test_a_limit_that_cannot_be_kept_is_refused(given: dict[str, Any]) -> None:
         ResourceLimit(**given)
 
 
-def test_a_rate_needs_somebody_who_keeps_it() -> None:
-    with pytest.raises(ConfigError, match="make_rate"):
-        Resources({"sandbox": ResourceLimit(per_second=5)})
+def test_a_rate_is_kept_with_all_that_share_its_folder(tmp_path: Path) -> None:
+    async def scenario() -> float:
+        made = [Resources({"tool:a b": ResourceLimit(per_second=5)}, rates=tmp_path) for _ in range(2)]
+        began = time.monotonic()
+        async with made[0], made[1]:
+            for resources in made:
+                async with resources.tool("a b").slot():
+                    pass
+        return time.monotonic() - began
+
+    assert asyncio.run(scenario()) >= 0.2
+    assert [file.name for file in tmp_path.iterdir()] == ["tool%3aa%20b.rate"]
 
 
 class Slow(Talk):

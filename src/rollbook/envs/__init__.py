@@ -3,7 +3,9 @@
 from rollbook.envs.check import EnvCheck, EnvFinding, check_env
 from rollbook.envs.convert import NotConvertible, to_text
 from rollbook.envs.foreign import ForeignError, call_foreign
+from rollbook.envs.offloop import close_processes, in_process, off_loop
 from rollbook.envs.outcome import ToolOutcome, ToolRefused, error_observation, failed
+from rollbook.envs.processes import ProcessLost
 from rollbook.envs.protocol import Environment, Rewards, StepResult
 from rollbook.envs.registry import Factory, factory, make, names, register
 from rollbook.envs.tool import Tool, tool
@@ -16,6 +18,7 @@ __all__ = [
     "Factory",
     "ForeignError",
     "NotConvertible",
+    "ProcessLost",
     "Rewards",
     "StepResult",
     "Tool",
@@ -24,11 +27,14 @@ __all__ = [
     "ToolSet",
     "call_foreign",
     "check_env",
+    "close_processes",
     "error_observation",
     "factory",
     "failed",
+    "in_process",
     "make",
     "names",
+    "off_loop",
     "register",
     "to_text",
     "tool",

@@ -17,6 +17,7 @@ import msgspec
 from rollbook.envs.foreign import ForeignError, call_foreign
 from rollbook.envs.hooks import wrong_hooks
 from rollbook.envs.protocol import Environment
+from rollbook.envs.scorer import call_scorer
 from rollbook.envs.toolset import ToolSet
 from rollbook.errors import RollbookError, boundary
 from rollbook.trace.ending import Ending, Reason
@@ -41,7 +42,7 @@ class EnvCheck(StrEnum):
     PREFIX = "prefix"
     """More tasks begin with the fewer."""
     METHODS = "methods"
-    """What must be async is, and `tasks` is not."""
+    """What must be async is, and `tasks` is not; `score` may be either."""
     TOOLS = "tools"
     """Tools can be offered."""
     SETUP = "setup"
@@ -138,4 +139,4 @@ class _Checker:
         trace = Trace(TraceHead(rollout="check", group="check", task=task, policies=()))
         trace.end(Ending(Reason.MAX_TOKENS, "before the first reply"))
         with self.guard(EnvCheck.SCORE):
-            await call_foreign(CALL_SECONDS, environment.score, trace)
+            await call_foreign(CALL_SECONDS, call_scorer, environment, trace)

@@ -93,7 +93,8 @@ class Environment:
         return None
 
     async def score(self, trace: Trace) -> float | Rewards | None:
-        """The reward of an ended rollout, from its trace alone. None: no reward."""
+        """The reward of an ended rollout, from its trace alone. None: no reward. One that computes may be a plain
+        function instead of an async one: it then runs in a thread."""
         del trace
         return None
 

@@ -2,8 +2,9 @@
 
 Rules: the ending is never touched. A scorer that raises, takes too long or returns what is not a finite number leaves
 the scoring status ``failed`` with its reason, and the rollout has no reward and no vote. ``True`` and ``False`` count
-as 1 and 0. A scorer that returns None says nothing, and the status stays ``pending``; where the environment gave step
-rewards, their sum is then the reward.
+as 1 and 0. A scorer that is a plain function runs in a thread, so that one which computes holds no other rollout up;
+nothing can stop it at the end of its time, but its late result does not count. A scorer that returns None says
+nothing, and the status stays ``pending``; where the environment gave step rewards, their sum is then the reward.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 
 from rollbook.envs.foreign import ForeignError, call_foreign, one_line
 from rollbook.envs.protocol import Environment, Rewards
+from rollbook.envs.scorer import call_scorer
 from rollbook.errors import RecordError, RollbookError
 from rollbook.trace.record import TurnReward
 from rollbook.trace.trace import Trace
@@ -39,7 +41,7 @@ async def score_trace(
     if trace.sealed or trace.ending is None:
         raise RecordError(f"trace {trace.id} {'is sealed' if trace.sealed else 'has no ending'}; it cannot be scored")
     try:
-        given = await call_foreign(seconds, env.score, trace)
+        given = await call_foreign(seconds, call_scorer, env, trace)
         rewards = _rewards(given, turn_rewards)
         if rewards is not None:
             trace.score(rewards.total, rewards.parts, tuple(turn_rewards))

@@ -9,13 +9,16 @@ would run into its own limit of time.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
+from rollbook.envs import close_processes
 from rollbook.errors import ConfigError
 from rollbook.rollout.lag import LoopLag
-from rollbook.rollout.limiter import Limiter, LimiterStats, Rate
+from rollbook.rollout.limiter import Limiter, LimiterStats
+from rollbook.rollout.rates import SharedRate
 from rollbook.rollout.roster import Roster
 from rollbook.rollout.snapshot import Snapshot
 
@@ -24,9 +27,6 @@ __all__ = ["ResourceLimit", "Resources", "check_limits", "cores"]
 ENGINE, SANDBOX, SCORING, JUDGE = "engine", "sandbox", "scoring", "judge"
 TOOL = "tool:"
 """Begins the name of a tool's resource."""
-
-RateMaker = Callable[[str, "ResourceLimit"], Rate]
-"""Makes the rate of a resource that has one, from its name and its limit."""
 
 
 class ResourceLimit(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,17 +62,16 @@ def check_limits(limits: Mapping[str, ResourceLimit]) -> None:
 
 
 class Resources:
-    """The limiters of one worker, and who is in flight there. Belongs to one event loop, whose lateness is measured
-    inside of ``async with``."""
+    """The limiters of one worker, and who is in flight there. Belongs to one event loop. Inside of ``async with`` the
+    lateness of the loop is measured, and at its end the processes that computed beside it are ended."""
 
-    def __init__(
-        self, limits: Mapping[str, ResourceLimit] | None = None, *, make_rate: RateMaker | None = None
-    ) -> None:
-        """`limits` by the resource's name. `make_rate`: where rates come from, needed where a limit has one
-        (`rollbook.rollout.rates`)."""
+    def __init__(self, limits: Mapping[str, ResourceLimit] | None = None, *, rates: Path | None = None) -> None:
+        """`limits` by the resource's name. `rates`: the folder of the rates that processes keep together; None: that
+        of this machine."""
         check_limits(limits or {})
         self._limits = {SCORING: ResourceLimit(limit=cores()), **(limits or {})}
-        self._make_rate = make_rate
+        self._rates = rates
+        self._open_rates: list[SharedRate] = []
         self._tools: dict[str, Limiter] = {}
         self.engine = self._limiter(ENGINE)
         """Requests to the engine."""
@@ -92,6 +91,9 @@ class Resources:
 
     async def __aexit__(self, *_: object) -> None:
         await self._lag.__aexit__()
+        await close_processes()
+        while self._open_rates:
+            self._open_rates.pop().close()
 
     def tool(self, name: str) -> Limiter:
         """The limiter of the tool `name`."""
@@ -112,6 +114,6 @@ class Resources:
         asked = self._limits.get(name, ResourceLimit())
         if asked.per_second is None:
             return Limiter(name, asked.limit)
-        if self._make_rate is None:
-            raise ConfigError(f"{name} is limited by the second, and nothing here keeps rates; give make_rate")
-        return Limiter(name, asked.limit, rate=self._make_rate(name, asked))
+        rate = SharedRate.of(name, asked.per_second, asked.burst, self._rates)
+        self._open_rates.append(rate)
+        return Limiter(name, asked.limit, rate=rate)
