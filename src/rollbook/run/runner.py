@@ -11,13 +11,14 @@ import asyncio
 import functools
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from rollbook.errors import ConfigError, RecordError, boundary
 from rollbook.rollout import EnvFactory, LoadedPolicy
-from rollbook.rollout.pool import GroupBook, Scheduler
+from rollbook.rollout.pool import Carrier, GroupBook, Listener, Scheduler
 from rollbook.run.config import RunConfig
 from rollbook.run.crews import Plant, open_crew
 from rollbook.run.keeping import Keeper, Progress, Silent
@@ -25,12 +26,12 @@ from rollbook.run.planning import Planner
 from rollbook.run.policies import policy_of
 from rollbook.run.resume import check_folder, open_folder
 from rollbook.run.summary_table import write_summary_table
-from rollbook.store import RecoveryReport, RunReader
+from rollbook.store import RecoveryReport, RunReader, RunWriter
 from rollbook.trace import Task
 from rollbook.trace.wire import decode_record, encode_record
 from rollbook.worlds import make
 
-__all__ = ["CONCURRENCY", "Progress", "RunOutcome", "run"]
+__all__ = ["CONCURRENCY", "Asked", "Progress", "RunOutcome", "Works", "next_book", "open_works", "run"]
 
 CONCURRENCY = 8
 """Rollouts in flight at once, unless told otherwise."""
@@ -75,44 +76,111 @@ async def run(
     Raises `UsageError` where the folder, the configuration or the policy do not allow it, with the remedy. Cancelling
     it, or a full disk, keeps every finished rollout: a resume goes on from there.
     """
-    if concurrency < 1 or workers < 0:
-        raise ConfigError(
-            f"a run needs at least 1 rollout at once and no negative workers, not {concurrency}, {workers}"
+    asked = Asked(
+        config=config,
+        folder=folder,
+        resume=resume,
+        allow_changed=allow_changed,
+        concurrency=concurrency,
+        workers=workers,
+        start_jitter=start_jitter,
+        policy=policy,
+        progress=progress or Silent(),
+    )
+    async with open_works(asked) as works:
+        scheduler = works.scheduler(works.crew, works.keeper)
+        await scheduler.run(functools.partial(next_book, works.planner, works.keeper))
+    return RunOutcome(works.folder, config, works.writer.recovery, works.interrupted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is asked of a run, as in `run`."""
+
+    config: RunConfig
+    folder: Path | str
+    resume: bool
+    allow_changed: bool
+    concurrency: int
+    workers: int
+    start_jitter: float | None
+    policy: LoadedPolicy | None
+    progress: Progress
+    rounds: int | None = 1
+    """How often the tasks are gone through; None: for ever."""
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1 or self.workers < 0:
+            raise ConfigError(
+                f"a run needs at least 1 rollout at once and no negative workers, not {self.concurrency}, "
+                f"{self.workers}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Works:
+    """A run that is open: all that it takes to run its groups."""
+
+    asked: Asked
+    folder: Path
+    run_id: str
+    writer: RunWriter
+    planner: Planner
+    keeper: Keeper
+    crew: Carrier
+    interrupted: tuple[str, ...]
+    """As in `RunOutcome`."""
+
+    def scheduler(self, carrier: Carrier, listener: Listener) -> Scheduler:
+        """A scheduler with the settings of the run."""
+        config, concurrency = self.asked.config, self.asked.concurrency
+        return Scheduler(
+            carrier,
+            listener,
+            concurrency=concurrency,
+            order_seconds=_order_seconds(config),
+            group_seconds=config.groups.deadline,
+            jitter=functools.partial(random.uniform, 0.0, _jitter(self.asked.start_jitter, concurrency)),
         )
-    path = _fixed(Path(folder))
+
+
+@asynccontextmanager
+async def open_works(asked: Asked) -> AsyncGenerator[Works]:
+    """Open a run's folder and start its crew; raises as `run` does. Whatever happens within, all that ended is kept."""
+    config, path = asked.config, _fixed(Path(asked.folder))
     make_env = functools.partial(make, config.environment, **config.options)
-    check_folder(config, path, resume=resume, allow_changed=allow_changed)
+    check_folder(config, path, resume=asked.resume, allow_changed=asked.allow_changed)
     tasks = _tasks(make_env, config)
-    loaded = policy or await asyncio.to_thread(policy_of, config)
-    run_id, writer = open_folder(config, path, resume=resume, allow_changed=allow_changed)
+    loaded = asked.policy or await asyncio.to_thread(policy_of, config)
+    run_id, writer = open_folder(config, path, resume=asked.resume, allow_changed=asked.allow_changed)
     with writer:
-        interrupted = writer.seal_interrupted()
-        planner = Planner(config, tasks, run_id, RunReader(path))
-        keeper = Keeper(config, planner, writer, progress or Silent())
+        interrupted = tuple(writer.seal_interrupted())
+        planner = Planner(config, tasks, run_id, RunReader(path), rounds=asked.rounds)
+        keeper = Keeper(config, planner, writer, asked.progress)
         keeper.begin()
         plant = Plant(
             config=config, folder=path, run_id=run_id, make_env=make_env, loaded=loaded, writer=writer, keeper=keeper
         )
-        async with open_crew(plant, workers) as crew:
-            scheduler = Scheduler(
-                crew,
-                keeper,
-                concurrency=concurrency,
-                order_seconds=_order_seconds(config),
-                group_seconds=config.groups.deadline,
-                jitter=functools.partial(random.uniform, 0.0, _jitter(start_jitter, concurrency)),
-            )
+        async with open_crew(plant, asked.workers) as crew:
             reporting = asyncio.create_task(keeper.report(crew))
             try:
-                await scheduler.run(functools.partial(_next_book, planner, keeper))
+                yield Works(
+                    asked=asked,
+                    folder=path,
+                    run_id=run_id,
+                    writer=writer,
+                    planner=planner,
+                    keeper=keeper,
+                    crew=crew,
+                    interrupted=interrupted,
+                )
             finally:
                 reporting.cancel()
                 await asyncio.gather(reporting, return_exceptions=True)
         await asyncio.to_thread(write_summary_table, path)
-        return RunOutcome(path, config, writer.recovery, tuple(interrupted))
 
 
-async def _next_book(planner: Planner, keeper: Keeper) -> GroupBook | None:
+async def next_book(planner: Planner, keeper: Keeper) -> GroupBook | None:
     """The next group. While one is open that may turn out to be without a signal, there may be a further one."""
     while (book := planner.next_book()) is None and keeper.may_replace:
         await keeper.closing()
