@@ -184,6 +184,11 @@ class GroupBook:
         return self._worth(replace(closed, outcomes=(*closed.outcomes, late)), (*closed.outcomes, late))
 
     @property
+    def least(self) -> int:
+        """The fewest members with a vote for which the group is used."""
+        return self._rules.min_used
+
+    @property
     def votes(self) -> Sequence[Outcome]:
         """The attempts that ended and vote, so far."""
         return [each for each in self._outcomes() if each.vote is not None]
