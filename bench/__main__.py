@@ -17,6 +17,7 @@ from pathlib import Path
 
 from bench.corpus import Corpus
 from bench.effort import FULL, QUICK, Effort
+from bench.http import measure_http
 from bench.importing import measure_import
 from bench.memory import measure_memory
 from bench.rendering import measure_rendering
@@ -38,6 +39,7 @@ def measure(effort: Effort, scratch: Path, cache: Path | None = None) -> Iterato
     corpus = Corpus(renderer, effort.characters)
     maker = Maker(corpus)
     yield from measure_turns(renderer, corpus, scratch / "turns", effort)
+    yield from measure_http(renderer, corpus, scratch / "http", effort)
     yield from measure_rendering(effort)
     yield from measure_memory(maker, effort)
     yield from measure_samples(maker, effort)

@@ -31,6 +31,12 @@ class Effort:
     """Which of the tool chats are rendered, by their turns."""
     chats: int
     """Tries of each way to render a whole tool chat."""
+    http_turns: int
+    """Turns of each rollout over HTTP."""
+    http_most: int
+    """The most rollouts over HTTP at once."""
+    http_repeats: int
+    """Tries of each number of them."""
     repeats: int
     """Tries of whatever else is measured."""
 
@@ -46,6 +52,9 @@ FULL = Effort(
     reads=400,
     chat_turns=(20, 100),
     chats=5,
+    http_turns=20,
+    http_most=1024,
+    http_repeats=3,
     repeats=9,
 )
 QUICK = Effort(
@@ -59,5 +68,8 @@ QUICK = Effort(
     reads=10,
     chat_turns=(20,),
     chats=1,
+    http_turns=2,
+    http_most=8,
+    http_repeats=1,
     repeats=2,
 )

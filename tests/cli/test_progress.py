@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import io
+import re
 
+import msgspec
 import pytest
 from rich.console import Console
 
+from rollbook.cli.pace import Pace
 from rollbook.cli.progress import FetchBar, RunBar
-from rollbook.models import Phase, Progress
-from rollbook.trace import Ending, Reason, Trace
+from rollbook.models import Phase as Fetching
+from rollbook.models import Progress
+from rollbook.rewards import Outcome, decide, outcome_of
+from rollbook.rollout import Limiter, Phase, Snapshot
+from rollbook.trace import Drop, Ending, EndingRules, Reason
 from tests.run.run_made import small_trace
 
 
-def member(reason: Reason, reward: float | None) -> Trace:
+def member(reason: Reason, reward: float | None) -> Outcome:
     trace = small_trace("a")
     trace.end(Ending(reason))
     if reward is not None:
         trace.score(reward)
-    return trace
+    once = EndingRules({Reason.HARNESS: Drop()})
+    return outcome_of(trace, once, decide(trace, once))
 
 
 def shown(*, terminal: bool) -> Console:
@@ -36,9 +43,9 @@ def test_lines_tell_the_state_at_the_end_and_what_was_done_before() -> None:
         bar.planned(4, 2)
         bar.turn(small_trace("a"))
         bar.turn(small_trace("b"))
-        bar.finished(member(Reason.FINAL_ANSWER, 1.0))
-        bar.finished(member(Reason.HARNESS, None))
-    assert text(out) == (
+        bar.ended(member(Reason.FINAL_ANSWER, 1.0), late=False)
+        bar.ended(member(Reason.HARNESS, None), late=False)
+    assert re.sub(r"\d+ s,", "0 s,", text(out)) == (
         "2 rollouts to run, 2 of 4 were finished before\n"
         "2 of 4 rollouts, 0 s, 1 turn, mean reward -, 0 errors\n"
         "4 of 4 rollouts, 0 s, 2 turns, mean reward 1.00, 1 error\n"
@@ -49,7 +56,7 @@ def test_without_a_reward_there_is_no_mean() -> None:
     out = shown(terminal=False)
     with RunBar(out) as bar:
         bar.planned(1, 0)
-        bar.finished(member(Reason.HARNESS, None))
+        bar.ended(member(Reason.HARNESS, None), late=False)
     assert "mean reward -" in text(out)
 
 
@@ -59,7 +66,7 @@ def test_a_bar_gives_the_terminal_back(fails: bool) -> None:
     try:
         with RunBar(out) as bar:
             bar.planned(2, 0)
-            bar.finished(member(Reason.FINAL_ANSWER, 0.5))
+            bar.ended(member(Reason.FINAL_ANSWER, 0.5), late=False)
             if fails:
                 raise ValueError("stop")
     except ValueError:
@@ -74,10 +81,10 @@ def test_a_bar_gives_the_terminal_back(fails: bool) -> None:
 def test_fetching_tells_each_phase_once(terminal: bool) -> None:
     out = shown(terminal=terminal)
     with FetchBar(out) as bar:
-        bar(Progress(Phase.DOWNLOAD, 0, 98_000_000))
+        bar(Progress(Fetching.DOWNLOAD, 0, 98_000_000))
         for done in (1, 2, 98_000_000):
-            bar(Progress(Phase.UNPACK, done, 98_000_000))
-        bar(Progress(Phase.CHECK, 98_000_000, 98_000_000))
+            bar(Progress(Fetching.UNPACK, done, 98_000_000))
+        bar(Progress(Fetching.CHECK, 98_000_000, 98_000_000))
     if terminal:
         assert "checking its sum (98 MB)" in text(out)
     else:
@@ -91,3 +98,56 @@ def test_a_model_that_lies_there_is_not_talked_about(terminal: bool) -> None:
     with FetchBar(out):
         pass
     assert text(out) == ""
+
+
+def standing(tokens: int, ended: int) -> Snapshot:
+    return Snapshot(
+        phases={Phase.SAMPLING: 3, Phase.TOOLS: 1},
+        endings={Reason.FINAL_ANSWER: ended},
+        turns=7,
+        tokens=tokens,
+        oldest=970.0,
+        limiters=(msgspec.structs.replace(Limiter("engine", 3).stats(), waiting=2),),
+    )
+
+
+def test_the_pace_is_that_of_the_last_seconds() -> None:
+    pace = Pace()
+    assert (pace.last, pace.lines()) == (None, [])
+    pace.take(standing(0, 0), 0.0, 985.0)
+    assert pace.speed() == "- rollouts/s, - tokens/s"
+    for second in range(1, 61):
+        pace.take(standing(100 * second if second < 40 else 4000, second), float(second), 985.0 + second)
+    assert pace.speed() == "1.00 rollouts/s, 0 tokens/s"
+    assert pace.in_flight() == "4 in flight (3 sampling, 1 tools), the oldest for 75 s"
+    assert pace.lines()[2:] == ["ended: 60 final_answer", "waiting for 2 engine"]
+
+
+def test_many_endings_are_named_by_their_number() -> None:
+    pace = Pace()
+    pace.take(Snapshot(endings={reason: place + 1 for place, reason in enumerate(Reason)}), 0.0, 0.0)
+    (line,) = [line for line in pace.lines() if line.startswith("ended")]
+    assert line.count(",") == 5
+    assert line.endswith(f"others {sum(range(1, len(Reason) - 4))}")
+    assert pace.in_flight() == "0 in flight"
+
+
+def test_how_things_stand_is_shown_below_the_bar() -> None:
+    out = shown(terminal=True)
+    with RunBar(out) as bar:
+        bar.planned(9, 0)
+        bar.snapshot(standing(10, 1))
+        bar.snapshot(standing(20, 2))
+        assert bar.bar is not None
+        bar.bar.refresh()
+    assert "4 in flight" in text(out)
+    assert "7 turns" in text(out)
+
+
+def test_lines_tell_how_things_stand_until_the_end() -> None:
+    out = shown(terminal=False)
+    bar = RunBar(out, every=0.0)
+    with bar:
+        bar.planned(9, 0)
+        bar.snapshot(standing(10, 1))
+    assert "  - rollouts/s, - tokens/s, 4 in flight (3 sampling, 1 tools), the oldest" in text(out)

@@ -10,6 +10,7 @@ FRAME, SEGMENT, APPEND = "tests/store/test_frame.py", "tests/store/test_segment.
 FOLDER, WRITER, JOURNAL = "tests/store/test_folder.py", "tests/store/test_writer.py", "tests/store/test_journal.py"
 REPAIR, READER, NOTES = "tests/store/test_repair.py", "tests/store/test_reader.py", "tests/store/test_notes.py"
 REDACT, PARTS = "tests/store/test_redact.py", "tests/store/test_parts.py"
+MIRROR = "tests/store/test_mirror.py"
 VERSIONS = f"{SEGMENT}::test_other_versions_and_kinds_are_refused_by_name"
 ONCE = f"{WRITER}::test_an_id_is_in_a_run_once"
 
@@ -47,6 +48,11 @@ def journal(name: str, snippet: str, replacement: str, test: str) -> Mutant:
 def repair(name: str, snippet: str, replacement: str, test: str) -> Mutant:
     """A rule of repair."""
     return Mutant(f"repair: {name}", "store/repair.py", snippet, replacement, f"{REPAIR}::{test}")
+
+
+def mirror(name: str, snippet: str, replacement: str, test: str) -> Mutant:
+    """A rule of copying to an object store."""
+    return Mutant(f"mirror: {name}", "store/mirror.py", snippet, replacement, test)
 
 
 MUTANTS = [
@@ -404,5 +410,84 @@ MUTANTS = [
         "if node >= first and (",
         "if (",
         "tests/trace/test_experts.py::test_a_trace_in_parts_has_each_part_once",
+    ),
+    mirror(
+        "unfinished frames are sent",
+        "                break\n",
+        "                end += found.bytes\n",
+        f"{MIRROR}::test_an_unfinished_frame_is_not_sent",
+    ),
+    mirror(
+        "what was sent is not looked at again",
+        "if not fits(sent.crc, sent.start, last):",
+        "if False:",
+        f"{MIRROR}::test_two_mirrors_of_one_part_that_differ_are_told",
+    ),
+    mirror(
+        "another run is mirrored to the same place",
+        ".created != ours.created:",
+        ".created == 0:",
+        f"{MIRROR}::test_a_url_is_of_one_run",
+    ),
+    mirror(
+        "run.json is sent at each look",
+        "if sent.pieces.ends and fits(sent.crc, 0, data):",
+        "if False:",
+        f"{MIRROR}::test_a_second_look_sends_and_fetches_nothing_again",
+    ),
+    mirror(
+        "a part sends all",
+        "return segment_files(part_folder(self._folder, self._part))",
+        "return segment_files(self._folder) + annotation_files(self._folder)",
+        f"{MIRROR}::test_a_mirror_of_a_part_sends_nothing_else",
+    ),
+    Mutant(
+        "objects: an object is written over",
+        "store/objects.py",
+        'mode="create"',
+        'mode="overwrite"',
+        "tests/store/test_objects.py::test_an_object_is_written_once",
+    ),
+    Mutant(
+        "objects: without conditional writes nobody looks",
+        "store/objects.py",
+        "obstore.head(self._store, key)\n            except",
+        "raise FileNotFoundError\n            except",
+        "tests/store/test_objects.py::test_a_store_without_conditional_writes_is_looked_into_first",
+    ),
+    Mutant(
+        "objects: a URL may hold credentials",
+        "store/objects.py",
+        "if parts.username is not None or parts.password is not None or parts.query:",
+        "if False:",
+        "tests/store/test_objects.py::test_urls_that_are_refused",
+    ),
+    Mutant(
+        "objects: messages hold signed URLs",
+        "store/objects.py",
+        '_QUERY = re.compile(r"\\?[',
+        '_QUERY = re.compile(r"\\?\\?[',
+        "tests/store/test_objects.py::test_messages_hold_no_signed_url",
+    ),
+    Mutant(
+        "pieces: the CRC is not looked at",
+        "store/pieces.py",
+        "if piece_crc(key, piece) != (_crc(offset, data), offset):",
+        "if piece_crc(key, piece)[1] != offset:",
+        "tests/store/test_pieces.py::test_a_piece_knows_its_place_and_its_bytes",
+    ),
+    Mutant(
+        "pieces: one may be missing",
+        "store/pieces.py",
+        "if int(match[2]) != len(pieces.ends) + 1 or size < HEADER:",
+        "if size < HEADER:",
+        "tests/store/test_pieces.py::test_a_missing_piece_is_told",
+    ),
+    Mutant(
+        "fetch: a torn copy is believed",
+        "store/fetch.py",
+        "        if size > start:\n            file.truncate(start)",
+        "        start = size",
+        f"{MIRROR}::test_a_torn_copy_is_mended",
     ),
 ]

@@ -25,8 +25,12 @@ SPELLED = {token: text for text, token in TOKENS.items()}
 @asynccontextmanager
 async def serving(handler: Handler) -> AsyncGenerator[str]:
     """A server on which `handler` answers everything; its URL."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return await handler(request)
+
     app = web.Application(client_max_size=1 << 26)
-    app.router.add_route("*", "/{path:.*}", handler)
+    app.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -207,6 +207,25 @@ def test_nobody_listens() -> None:
     asyncio.run(main())
 
 
+def test_a_connection_that_does_not_open() -> None:
+    with socket.socket() as full, socket.socket() as first, socket.socket() as second:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)  # room for one connection that nobody accepts; more get no answer
+        for waiting in (first, second):
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+
+        async def main() -> None:
+            client = HttpClient(EngineAddress(url=f"http://127.0.0.1:{full.getsockname()[1]}", connect_timeout=0.1))
+            await client.open()
+            with pytest.raises(RolloutFailure, match=r"no connection within 0\.1 s") as caught:
+                await client.get("/x")
+            assert caught.value.reason is Reason.ENGINE_UNREACHABLE
+            await client.close()
+
+        asyncio.run(main())
+
+
 def test_no_url() -> None:
     async def main() -> None:
         client = HttpClient(EngineAddress(url="http://"))

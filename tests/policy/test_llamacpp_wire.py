@@ -3,6 +3,7 @@ import json
 import pytest
 
 from rollbook.errors import ConfigError
+from rollbook.policy.http import HttpReply
 from rollbook.policy.llamacpp_wire import (
     ENGINE_SEED,
     Reply,
@@ -33,6 +34,10 @@ def reply(**changes):
         "completion_probabilities": [{"id": 5, "logprob": -1, "top_logprobs": [{"id": 9, "logprob": -2.5}]}],
     } | changes  # fmt: skip
     return Reply.decode(json.dumps(given).encode())
+
+
+def answer(status, body):
+    return HttpReply(status, body, None)
 
 
 def test_the_default_request_leaves_the_distribution_alone():
@@ -132,20 +137,21 @@ def test_a_stop_without_an_end_token_breaks_the_contract(stop_type):
         (400, "exceed_context_size_error", Reason.CONTEXT_OVERFLOW),
         (429, "x", Reason.RATE_LIMITED),
         (503, "unavailable_error", Reason.ENGINE_UNREACHABLE),
-        (500, "server_error", Reason.ENGINE_CONTRACT),
+        (500, "server_error", Reason.ENGINE_UNREACHABLE),
     ],
 )
 def test_http_errors_have_reasons(status, kind, reason):
-    failure = http_failure(status, json.dumps({"error": {"message": "m", "type": kind}}).encode())
+    failure = http_failure(answer(status, json.dumps({"error": {"message": "m", "type": kind}}).encode()))
     assert isinstance(failure, RolloutFailure)
     assert failure.reason is reason
 
 
 def test_a_refused_request_is_the_callers_mistake():
-    failure = http_failure(400, b'{"error": {"message": "failed to parse grammar", "type": "invalid_request_error"}}')
+    refused = b'{"error": {"message": "failed to parse grammar", "type": "invalid_request_error"}}'
+    failure = http_failure(answer(400, refused))
     assert isinstance(failure, ConfigError)
     assert "grammar" in str(failure)
 
 
 def test_an_error_without_json_still_says_something():
-    assert "gateway" in str(http_failure(502, b"<html>bad gateway</html>"))
+    assert "gateway" in str(http_failure(answer(502, b"<html>bad gateway</html>")))

@@ -70,7 +70,7 @@ def test_aligned_logprobs_are_those_of_a_second_request(smollm2, chat):
             reply = await policy.sample(prompt, Sampling(max_tokens=40, seed=1), session="s")
             prefix = prompt.tolist()
             tokens = reply.token_ids.tolist()
-            scored = [(await policy._score(prefix + tokens[:at], token))[0] for at, token in enumerate(tokens)]
+            scored = [(await policy._sampler.score(prefix + tokens[:at], token))[0] for at, token in enumerate(tokens)]
             return reply, scored
 
     reply, scored = asyncio.run(run())

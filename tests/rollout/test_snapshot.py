@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollbook.rollout import Phase, ResourceLimit, Resources, Snapshot, Standing, add_snapshots
+from rollbook.rollout import Phase, ResourceLimit, Resources, Snapshot, add_snapshots
 from rollbook.rollout.snapshot import add_limiters, gone
 from rollbook.trace import Reason
 from tests.rollout.made import Engine, Talk, attempt, says
@@ -51,15 +51,8 @@ def test_they_cross_processes(draws: st.DataObject) -> None:
 
 
 def test_a_worker_that_is_gone_keeps_its_counts_and_has_nothing_in_flight() -> None:
-    standing = Standing()
     first = Snapshot(phases={Phase.TOOLS: 2}, started=5, endings={Reason.FINAL_ANSWER: 3}, oldest=1.0)
-    standing.take("w0", first)
-    standing.take("w0", first)
-    assert standing.together().started == 5
-    standing.lose("w0")
-    standing.lose("w0")
-    standing.take("w0", Snapshot(phases={Phase.SETUP: 1}, started=1, oldest=9.0))
-    together = standing.together()
+    together = add_snapshots((gone(first), Snapshot(phases={Phase.SETUP: 1}, started=1, oldest=9.0)))
     assert (together.started, together.finished, together.in_flight, together.oldest) == (6, 3, 1, 9.0)
     assert together.phases == {Phase.SETUP: 1}
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from rollbook.rewards import advantages, annotate, dispositions
 from rollbook.rollout import Part
 from rollbook.run import RunConfig, open_run, report, run
-from rollbook.run.report import RunReport, _covered
+from rollbook.run.report import _covered
+from rollbook.run.report_rows import RunReport
 from rollbook.trace import Ending, EndingKind, Fate, MemorySink, Reason, TimeSplit, Trace
 from tests.run.run_made import BAD_CALL, CALL, loaded, small_trace
 

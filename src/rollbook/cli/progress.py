@@ -1,12 +1,16 @@
-"""Progress on stderr: a bar where a person watches, plain lines every few seconds otherwise."""
+"""Progress on stderr: a bar and how things stand below it where a person watches, plain lines every few seconds
+otherwise."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
+from rollbook.cli.pace import Pace
 from rollbook.cli.screen import counted
 from rollbook.models import Phase
 from rollbook.models import Progress as FetchProgress
@@ -24,12 +28,22 @@ EVERY = 5.0
 _WORDS = {Phase.DOWNLOAD: "downloading the model", Phase.UNPACK: "unpacking it", Phase.CHECK: "checking its sum"}
 
 
+class _Board(Progress):
+    """A bar with lines of text below it."""
+
+    lines: Sequence[str] = ()
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        yield from (Text(line, no_wrap=True, overflow="ellipsis") for line in self.lines)
+
+
 class _Bar:
     """A rich bar or plain lines, by what stderr is. A context manager."""
 
     def __init__(self, out: Console, *columns: BarColumn | MofNCompleteColumn | TextColumn | TimeElapsedColumn) -> None:
         self.out = out
-        self.bar = Progress(*columns, console=out, transient=True) if out.is_terminal else None
+        self.bar = _Board(*columns, console=out, transient=True) if out.is_terminal else None
 
     def __exit__(self, *_: object) -> None:
         if self.bar is not None:
@@ -37,9 +51,10 @@ class _Bar:
 
 
 class RunBar(_Bar):
-    """Shows what a run does: that the engine starts, that replies are awaited, turns, and members as they finish."""
+    """Shows what a run does: that the engine starts, that replies are awaited, members as they finish, and how things
+    stand: rollouts and tokens per second, who is in flight by phase, endings, queues."""
 
-    def __init__(self, out: Console) -> None:
+    def __init__(self, out: Console, every: float = EVERY) -> None:
         super().__init__(
             out,
             TextColumn("rollouts"),
@@ -52,6 +67,7 @@ class RunBar(_Bar):
         self._turns: dict[str, int] = {}
         self._rewards: list[float] = []
         self._began = self._said = time.monotonic()
+        self._every, self._pace = every, Pace()
         self._task = TaskID(0)
 
     def __enter__(self) -> RunBar:
@@ -86,21 +102,28 @@ class RunBar(_Bar):
         pass
 
     def snapshot(self, snapshot: Snapshot) -> None:
-        pass
+        self._pace.take(snapshot, time.monotonic(), time.time())
+        if self.bar is not None:
+            self.bar.lines = self._pace.lines()
+        self._tell(at_once=False)
 
     def _tell(self, *, at_once: bool) -> None:
         if self.bar is not None:
             self.bar.update(self._task, completed=self._done, description=self._words())
-        elif at_once or time.monotonic() - self._said >= EVERY:
+        elif at_once or time.monotonic() - self._said >= self._every:
             self._said = time.monotonic()
             took = self._said - self._began
             self.out.print(f"{self._done} of {self._total} rollouts, {took:.0f} s, {self._words()}")
+            if self._pace.last is not None and self._done < self._total:
+                self.out.print(f"  {self._pace.speed()}, {self._pace.in_flight()}")
 
     def _words(self) -> str:
-        if not self._turns and not self._errors and not self._rewards:
+        last = self._pace.last
+        turns = sum(self._turns.values()) if last is None else last.turns
+        if not turns and not self._errors and not self._rewards:
             return "waiting for the first replies"
         mean = f"{sum(self._rewards) / len(self._rewards):.2f}" if self._rewards else "-"
-        return f"{counted(sum(self._turns.values()), 'turn')}, mean reward {mean}, {counted(self._errors, 'error')}"
+        return f"{counted(turns, 'turn')}, mean reward {mean}, {counted(self._errors, 'error')}"
 
 
 class FetchBar(_Bar):

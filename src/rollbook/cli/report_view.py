@@ -7,12 +7,13 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
-from rollbook.cli.screen import MISSING, counts, number, share, show_table
+from rollbook.cli.screen import MISSING, counted, counts, number, share, show_table
 from rollbook.run import RunReport
-from rollbook.run.report import GroupRow, MemberRow, TimeRow
+from rollbook.run.report_rows import GroupRow, MemberRow, TimeRow
+from rollbook.run.resources import ResourceReport
 from rollbook.trace import Fate
 
-__all__ = ["show_endings", "show_groups", "show_report", "show_time", "show_totals"]
+__all__ = ["show_endings", "show_groups", "show_report", "show_resources", "show_time", "show_totals"]
 
 
 ENGINE = "engine_"
@@ -21,11 +22,16 @@ IN_LINE = 4
 """Members of a group in one line."""
 
 
+LATE = ("median", "99th percentile", "most")
+
+
 def show_report(out: Console, report: RunReport) -> None:
     """Everything but the audit."""
     show_endings(out, report)
     show_groups(out, report)
     show_time(out, report)
+    if report.resources is not None:
+        show_resources(out, report.resources)
     show_totals(out, report)
 
 
@@ -67,6 +73,35 @@ def show_time(out: Console, report: RunReport) -> None:
     ordered = [*whole[:engine], *inside, *whole[engine:]]
     rows = [(_part(row), number(row.seconds, 2), share(row.share)) for row in ordered]
     show_table(out, "Time split, all rollouts added up", ("part", "seconds", "share"), rows, form="lrr")
+    if report.overlapped:
+        out.print(f"{number(report.overlapped, 2)} s more ran beside these, in parallel.\n")
+
+
+def show_resources(out: Console, report: ResourceReport) -> None:
+    """What the rollouts shared, and who waited for it. A resource that nobody used is left out."""
+    rows = [
+        (
+            each.name,
+            "none" if each.limit is None else str(each.limit),
+            str(each.in_use),
+            str(each.peak),
+            str(each.waiting),
+            str(each.entered),
+            number(each.waited, 2),
+            number(each.paused, 2),
+        )
+        for each in report.limiters
+        if each.entered or each.waiting
+    ]
+    heads = ("resource", "limit", "in use", "peak", "waiting", "entered", "waited s", "paused s")
+    show_table(out, f"Resources, {counted(report.workers, 'worker')}", heads, rows, form="lrrrrrrr")
+    lag = report.lag
+    median, p99 = lag.quantile(0.5), lag.quantile(0.99)
+    if median is not None and p99 is not None:
+        shown = ", ".join(
+            f"{1000 * value:.1f} ms ({name})" for value, name in zip((median, p99, lag.largest), LATE, strict=True)
+        )
+        out.print(f"What was due in the event loop ran late by {shown}.\n")
 
 
 def show_totals(out: Console, report: RunReport) -> None:

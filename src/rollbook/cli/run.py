@@ -23,7 +23,17 @@ from rollbook.cli.template_options import read_pairs, read_variables, template_o
 from rollbook.errors import StoreError, UsageError
 from rollbook.render import TextSide
 from rollbook.rollout import Limits, LoadedPolicy
-from rollbook.run import CONCURRENCY, RunConfig, RunOutcome, check_folder, open_run, policy_of, report, run
+from rollbook.run import (
+    CONCURRENCY,
+    RunConfig,
+    RunOutcome,
+    check_folder,
+    open_run,
+    policy_of,
+    read_resources,
+    report,
+    run,
+)
 from rollbook.trace import ContextPolicy, Sampling
 from rollbook.worlds import make
 
@@ -119,8 +129,8 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     place = folder.absolute()  # an environment may change the working folder
     outcome = _run(ctx, config, folder, loaded, given)
     source = open_run(place)
-    renderer = loaded.renderer if isinstance(loaded.renderer, TextSide) else None
-    found, judged = report(source), audit(source, renderer=renderer)
+    renderer = loaded.renderer if loaded.text is None and isinstance(loaded.renderer, TextSide) else None
+    found, judged = report(source, read_resources(place)), audit(source, renderer=renderer)
     if given["as_json"]:
         document = {"run": str(folder), "interrupted": outcome.interrupted, "recovery": str(outcome.recovery)}
         print_json({**document, "report": found.to_dict(), "audit": judged.to_dict()})

@@ -53,11 +53,14 @@ def checked_logprob(value: float) -> float:
     return value
 
 
-def checked_logprobs(values: Sequence[float], floor: float = FLOOR) -> npt.NDArray[np.float32]:
-    """`values` as float32, if all of them can be logprobs; `floor`: the engine's own sentinel, refused like all below.
+def checked_logprobs(values: Sequence[float | None], floor: float = FLOOR) -> npt.NDArray[np.float32]:
+    """`values`, one a sampled token, as float32, if all of them can be logprobs; `floor`: the engine's own sentinel,
+    refused like all below. A missing one is refused as well.
 
     Raises `RolloutFailure` (`engine_contract`) at the first that cannot.
     """
+    if None in values:
+        raise RolloutFailure(Reason.ENGINE_CONTRACT, "the engine left a logprob out")
     wide = np.array(values, np.float64)
     fine = (wide > floor) & (wide <= LOGPROB_SLACK)  # NaN makes both false
     if not fine.all():

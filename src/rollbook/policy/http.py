@@ -29,8 +29,6 @@ __all__ = ["EngineAddress", "HttpClient", "HttpReply", "check_descriptors", "err
 
 _Type = TypeVar("_Type")
 
-CONNECT_SECONDS = 10.0
-"""How long a connection may take; a queue at the engine comes after it."""
 KEPT_SECONDS = 4.0
 """How long an idle connection is kept: uvicorn, below vLLM and SGLang, closes one after 5, and a request that is
 sent at that moment is lost."""
@@ -53,6 +51,8 @@ class EngineAddress:
     """Open at once; further requests wait for one."""
     timeout: float = 600.0
     """Seconds from request to the end of its reply, the engine's queue included."""
+    connect_timeout: float = 10.0
+    """Seconds for a connection to open; a queue at the engine comes after it."""
     max_reply: int = 256 << 20
     """Bytes of one reply that are read; more is no reply."""
 
@@ -100,7 +100,6 @@ class HttpClient:
                 headers["Authorization"] = f"Bearer {self.address.api_key}"
             self._session = aiohttp.ClientSession(
                 headers=headers,
-                timeout=aiohttp.ClientTimeout(total=self.address.timeout, sock_connect=CONNECT_SECONDS),
                 connector=aiohttp.TCPConnector(limit=self.address.connections, keepalive_timeout=KEPT_SECONDS),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
@@ -127,7 +126,7 @@ class HttpClient:
         if self._session is None:
             raise RolloutFailure(Reason.ENGINE_UNREACHABLE, "the client of the engine is closed")
         within = self.address.timeout if seconds is None else seconds
-        limit = aiohttp.ClientTimeout(total=within, sock_connect=CONNECT_SECONDS)
+        limit = aiohttp.ClientTimeout(total=within, sock_connect=self.address.connect_timeout)
         data = None if body is None else msgspec.json.encode(body)
         try:
             async with self._session.request(
@@ -136,7 +135,8 @@ class HttpClient:
                 body = await _read(reply, self.address.max_reply)
                 return HttpReply(reply.status, body, _retry_after(reply.headers.get("Retry-After")))
         except aiohttp.ConnectionTimeoutError as error:
-            raise RolloutFailure(Reason.ENGINE_UNREACHABLE, f"no connection within {CONNECT_SECONDS:g} s") from error
+            detail = f"no connection within {self.address.connect_timeout:g} s"
+            raise RolloutFailure(Reason.ENGINE_UNREACHABLE, detail) from error
         except TimeoutError as error:
             raise RolloutFailure(Reason.ENGINE_TIMEOUT, f"no reply within {within:g} s") from error
         except aiohttp.InvalidURL as error:

@@ -9,16 +9,25 @@ dropped.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
 
 from rollbook.errors import ConfigError
+from rollbook.policy.http import HttpReply, error_of, failure_of
 from rollbook.trace.call import Finish, Sampling
 from rollbook.trace.ending import Reason, RolloutFailure
 
-__all__ = ["ModelMeta", "Reply", "check_sampling", "completion_body", "finish_of", "http_failure", "rescore_body"]
+__all__ = [
+    "ModelMeta",
+    "Reply",
+    "check_sampling",
+    "completion_body",
+    "finish_of",
+    "http_failure",
+    "probe_body",
+    "rescore_body",
+]
 
 ENGINE_SEED = 2**32 - 1
 """The seed that makes the engine choose one."""
@@ -45,7 +54,7 @@ _NEUTRAL: dict[str, Any] = {
     "stream": False,
 }
 _SAMPLERS = ["penalties", "temperature", "min_p", "top_k", "top_p"]
-_RESCORE = Sampling(grammar="root ::= [a-z]+")
+_WHOLE = "root ::= [a-z]+"
 # The server lists probabilities only for a reply that ends on a whole character; the grammar makes the throw-away token
 # such a one, and it does not touch the listed distribution, which is raw.
 
@@ -86,6 +95,10 @@ class Reply(msgspec.Struct):
     def entries(self) -> list[tuple[int, float]]:
         """(id, logprob) of the sampled tokens, some perhaps left out."""
         return [(entry.id, entry.logprob) for entry in self.completion_probabilities]
+
+    def highest(self) -> list[float | None]:
+        """The highest logprobs of the first sampled place; empty where they are not listed."""
+        return [other.logprob for entry in self.completion_probabilities[:1] for other in entry.top_logprobs]
 
     def listed(self, token: int) -> float | None:
         """The logprob of `token` among the alternatives for the first place; None where it is not listed."""
@@ -128,15 +141,6 @@ class ModelMeta(msgspec.Struct):
     data: list[_Model]
 
 
-class _Error(msgspec.Struct):
-    message: str = ""
-    type: str = ""
-
-
-class _ErrorReply(msgspec.Struct):
-    error: _Error
-
-
 def check_sampling(sampling: Sampling, stop_ids: frozenset[int]) -> None:
     """Raise `ConfigError` for what this engine cannot do."""
     foreign = set(sampling.stop_token_ids) - stop_ids
@@ -176,7 +180,13 @@ def completion_body(
 
 def rescore_body(prefix: Sequence[int], listed: int, time_limit: float) -> dict[str, Any]:
     """A request whose reply lists the `listed` most likely tokens behind `prefix`, with raw logprobs."""
-    return completion_body(prefix, _RESCORE, limit=1, seed=0, time_limit=time_limit) | {"n_probs": listed}
+    return probe_body(prefix, Sampling(seed=0), listed, time_limit)
+
+
+def probe_body(prompt: Sequence[int], sampling: Sampling, listed: int, time_limit: float) -> dict[str, Any]:
+    """A request for one throw-away token whose reply lists the `listed` highest logprobs of its place."""
+    whole = msgspec.structs.replace(sampling, grammar=_WHOLE)
+    return completion_body(prompt, whole, limit=1, seed=sampling.seed, time_limit=time_limit) | {"n_probs": listed}
 
 
 def finish_of(stop_type: str, last: int, stop_ids: frozenset[int]) -> Finish:
@@ -192,19 +202,9 @@ def finish_of(stop_type: str, last: int, stop_ids: frozenset[int]) -> Finish:
             raise RolloutFailure(Reason.ENGINE_CONTRACT, f"the engine stopped by {stop_type!r} behind id {last}")
 
 
-def http_failure(status: int, body: bytes) -> Exception:
-    """The failure that an HTTP error stands for: ours to report, by status and the engine's error type."""
-    try:
-        error = msgspec.json.decode(body, type=_ErrorReply).error
-    except msgspec.DecodeError:
-        error = _Error(body[:200].decode("utf-8", "replace"))
-    detail = f"HTTP {status}: {error.message}"
-    if error.type == "exceed_context_size_error":
-        return RolloutFailure(Reason.CONTEXT_OVERFLOW, detail)
-    if status == HTTPStatus.BAD_REQUEST:
-        return ConfigError(f"llama.cpp refused the request: {error.message}")
-    if status == HTTPStatus.TOO_MANY_REQUESTS:
-        return RolloutFailure(Reason.RATE_LIMITED, detail)
-    if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        return RolloutFailure(Reason.ENGINE_UNREACHABLE, detail)
-    return RolloutFailure(Reason.ENGINE_CONTRACT, detail)
+def http_failure(reply: HttpReply) -> Exception:
+    """The failure that an HTTP error stands for, by status and the engine's error type."""
+    message, kind = error_of(reply)
+    if kind == "exceed_context_size_error":
+        return RolloutFailure(Reason.CONTEXT_OVERFLOW, message)
+    return failure_of(reply)

@@ -11,7 +11,7 @@ from rollbook.rollout.pool.orders import EnvFactory, GroupPlan, GroupRules
 from rollbook.rollout.resources import ResourceLimit, Resources
 from rollbook.rollout.rollout import RolloutSettings, head_for, run_rollout
 from rollbook.rollout.session import Agent, Session, chat
-from rollbook.rollout.snapshot import Snapshot, Standing, add_snapshots
+from rollbook.rollout.snapshot import Snapshot, add_snapshots
 from rollbook.rollout.state import Stopped
 from rollbook.rollout.stopwatch import Part, Stopwatch
 
@@ -35,7 +35,6 @@ __all__ = [
     "RolloutSettings",
     "Session",
     "Snapshot",
-    "Standing",
     "Stopped",
     "Stopwatch",
     "add_snapshots",

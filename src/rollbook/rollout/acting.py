@@ -25,7 +25,7 @@ from rollbook.envs import (
 )
 from rollbook.rollout.state import RolloutState
 from rollbook.rollout.stopwatch import Part
-from rollbook.rollout.turn import observe
+from rollbook.rollout.turns import observe
 from rollbook.trace import Ending, Fault, Message, ParseStatus, Reason, Role, RolloutFailure, ToolCall
 
 __all__ = ["answer_calls", "answer_reply"]

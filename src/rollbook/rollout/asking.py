@@ -13,7 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -27,7 +30,9 @@ from rollbook.rollout.state import RolloutState, Stopped
 from rollbook.rollout.stopwatch import Part
 from rollbook.trace import Call, Finish, Reason, RolloutFailure, Sampling
 
-__all__ = ["Answer", "Segment", "ask", "record_failure"]
+__all__ = ["Answer", "Request", "Segment", "ask", "patiently", "record_failure"]
+
+_Got = TypeVar("_Got")
 
 IN_TRANSIT = frozenset({Reason.ENGINE_UNREACHABLE, Reason.ENGINE_TIMEOUT})
 """Failures of a request that say nothing of the next one."""
@@ -84,7 +89,8 @@ async def ask(state: RolloutState, prompt: TokenIds, allowance: Allowance) -> An
     while True:
         sent = np.concatenate((prompt, answer.token_ids)) if answer.segments else prompt
         try:
-            segment = await _patiently(state, sent, Allowance(left, allowance.reason), len(answer.segments))
+            once = partial(_once, state, sent, Allowance(left, allowance.reason), len(answer.segments))
+            segment = await patiently(state, once)
         except (RolloutFailure, Stopped, asyncio.CancelledError) as failure:
             if not answer.segments:
                 raise
@@ -136,15 +142,16 @@ def _spend(state: RolloutState, segment: Segment, error: str) -> None:
     state.retries.left -= 1
 
 
-async def _patiently(state: RolloutState, prompt: TokenIds, allowance: Allowance, earlier: int) -> Segment:
-    """One request that gets through: waits while the engine is busy, and asks again after a failure in transit."""
+async def patiently(state: RolloutState, once: Callable[[int], Awaitable[_Got]]) -> _Got:
+    """One request that gets through: waits while the engine is busy, and asks again after a failure in transit.
+    `once` makes it, and is told how many requests it takes with those that were turned away."""
     engine, refused, failed = state.resources.engine, 0, 0
     while True:
         try:
             with state.watch.span(Part.LIMITER):
                 async with engine.slot():
                     with state.watch.span(Part.CPU):
-                        return await _once(state, prompt, allowance, earlier, refused + 1)
+                        return await once(refused + 1)
         except EngineBusy as busy:
             engine.pause(max(busy.retry_after or 0.0, jittered(refused, random.random())))  # noqa: S311
             refused += 1

@@ -1,10 +1,14 @@
-"""A policy with the renderer that speaks for it: what a rollout is given."""
+"""A policy with the renderer that speaks for it: what a rollout is given.
+
+A text-only endpoint has no renderer: it takes messages, its traces hold no token ids, and nothing of it trains.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 
+from rollbook.errors import UsageError
+from rollbook.policy.endpoint import TextEndpoint
 from rollbook.policy.protocol import Policy
 from rollbook.render.protocol import Renderer
 from rollbook.trace import PolicyRecord
@@ -12,14 +16,28 @@ from rollbook.trace import PolicyRecord
 __all__ = ["LoadedPolicy", "derive_seed"]
 
 
-@dataclass(frozen=True, slots=True)
 class LoadedPolicy:
     """A policy and its renderer. ``async with`` starts the engine and frees it."""
 
-    policy: Policy
-    renderer: Renderer
-    trainable: bool = True
-    """False: its tokens are never trained (a judge, an opponent)."""
+    __slots__ = ("_renderer", "policy", "text", "trainable")
+
+    def __init__(self, policy: Policy, renderer: Renderer | None = None, trainable: bool = True) -> None:
+        """`renderer`: None for a text-only endpoint, and only for one; else `UsageError`. `trainable`: False where its
+        tokens are never trained (a judge, an opponent)."""
+        self.policy = policy
+        self.text = policy if isinstance(policy, TextEndpoint) else None
+        """The policy, where it is a text-only endpoint."""
+        if (self.text is None) == (renderer is None):
+            raise UsageError("a policy needs its renderer, and a text-only endpoint has none")
+        self._renderer = renderer
+        self.trainable = trainable and self.text is None
+
+    @property
+    def renderer(self) -> Renderer:
+        """Raises `UsageError` for a text-only endpoint (`text`), which has none."""
+        if self._renderer is None:
+            raise UsageError(f"{self.policy.info.name} is a text-only endpoint: it has no renderer")
+        return self._renderer
 
     async def __aenter__(self) -> LoadedPolicy:
         await self.policy.start()
@@ -30,7 +48,10 @@ class LoadedPolicy:
 
     def record(self) -> PolicyRecord:
         """The row for a trace's policy table."""
-        info, renderer = self.policy.info, self.renderer.info
+        info = self.policy.info
+        if self.text is not None:
+            return PolicyRecord(name=info.name, engine=info.engine, trainable=False)
+        renderer = self.renderer.info
         return PolicyRecord(
             name=info.name,
             engine=info.engine,

@@ -12,7 +12,7 @@ import asyncio
 import copy
 import time
 import traceback
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -22,6 +22,7 @@ from rollbook.envs import Environment, ForeignError, ToolSet, call_foreign
 from rollbook.envs.convert import plain_json
 from rollbook.errors import ConfigError, RecordError, RollbookError, StoreError, boundary
 from rollbook.rewards import score_trace
+from rollbook.rollout.finishing import to_its_end
 from rollbook.rollout.limits import Budget, Limits, RequestRetries
 from rollbook.rollout.loaded import LoadedPolicy
 from rollbook.rollout.resources import Resources
@@ -114,7 +115,7 @@ async def run_rollout(
         trace.end(state.close(Ending(_why(error, settings))))
         raise
     finally:
-        await _to_its_end(_finish(state, settings.rules))
+        await to_its_end(_finish(state, settings.rules))
     return trace
 
 
@@ -252,19 +253,6 @@ async def _clean_up(state: RolloutState) -> None:
         state.trace.note("cleanup", str(error))
 
 
-async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Await `work` to its end; a cancellation that comes meanwhile is passed on afterwards."""
-    task, cancelled = asyncio.create_task(work), None
-    while not task.done():
-        try:
-            await asyncio.wait((task,))
-        except asyncio.CancelledError as error:
-            cancelled = error
-    task.result()
-    if cancelled is not None:
-        raise cancelled
-
-
 def head_for(
     env: Environment,
     task: Task,
@@ -289,4 +277,5 @@ def head_for(
         tools=ToolSet.of(env).specs,
         config=config or {},
         started=time.time(),
+        tokens=loaded.text is None,
     )

@@ -11,7 +11,7 @@ from rollbook.envs import ForeignError
 from rollbook.errors import RecordError
 from rollbook.rollout.acting import answer_calls, answer_reply
 from rollbook.rollout.state import RolloutState
-from rollbook.rollout.turn import take_turn
+from rollbook.rollout.turns import take_turn
 from rollbook.trace import Message, ParseStatus, Reason, RolloutFailure, Task
 from rollbook.trace.wire import decode_record, encode_record
 

@@ -18,7 +18,7 @@ from rollbook.rollout.limiter import LimiterStats
 from rollbook.rollout.phase import Phase
 from rollbook.trace import Reason
 
-__all__ = ["Calls", "Snapshot", "Standing", "add_limiters", "add_snapshots", "gone"]
+__all__ = ["Calls", "Snapshot", "add_limiters", "add_snapshots", "gone"]
 
 _Key = TypeVar("_Key", bound=str)
 
@@ -150,25 +150,3 @@ def _limiter(one: LimiterStats, other: LimiterStats) -> LimiterStats:
         waited=one.waited + other.waited,
         paused=max(one.paused, other.paused),
     )
-
-
-class Standing:
-    """The last snapshot of each worker, and what those that are gone left behind."""
-
-    def __init__(self) -> None:
-        self._workers: dict[str, Snapshot] = {}
-        self._gone = Snapshot()
-
-    def take(self, worker: str, snapshot: Snapshot) -> None:
-        """A worker said how things stand."""
-        self._workers[worker] = snapshot
-
-    def lose(self, worker: str) -> None:
-        """A worker is gone; one of that name that comes after it begins anew."""
-        last = self._workers.pop(worker, None)
-        if last is not None:
-            self._gone = _both(self._gone, gone(last))
-
-    def together(self) -> Snapshot:
-        """How things stand in all together."""
-        return add_snapshots((self._gone, *self._workers.values()))

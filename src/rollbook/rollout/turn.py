@@ -13,9 +13,10 @@ from itertools import zip_longest
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from rollbook.errors import ModelError, RecordError
-from rollbook.policy.protocol import TokenIds
+from rollbook.policy.protocol import Completion, TokenIds
 from rollbook.render.context import Extension, Past, Rewrite, go_on
 from rollbook.render.protocol import RenderedMessage, Rendering
 from rollbook.rollout.asking import Answer, Segment, ask, record_failure
@@ -183,7 +184,15 @@ def _add_node(state: RolloutState, message: Message, answer: Answer, scaffold: T
         rescored=np.concatenate([reply.rescored + start for reply, start in zip(replies, starts, strict=False)]),
         versions=_joined([run for reply in replies for run in reply.versions] if told else []),
         segments=make_runs(*((call + at, len(reply.token_ids)) for at, reply in enumerate(replies))),
+        routed_experts=_experts(replies),
     )
+
+
+def _experts(replies: Sequence[Completion]) -> npt.NDArray[np.uint16] | None:
+    """The routing of all segments; where one of them lacks it, the turn has none."""
+    told = [reply.routed_experts for reply in replies if len(reply.token_ids)]
+    known = [each for each in told if each is not None]
+    return np.concatenate(known) if known and len(known) == len(told) else None
 
 
 def _joined(versions: Sequence[tuple[int, int]]) -> Runs:

@@ -3,7 +3,9 @@
 from rollbook.run.config import RunConfig, differences
 from rollbook.run.open import open_run
 from rollbook.run.policies import load_policy, load_renderer, policy_of
-from rollbook.run.report import RunReport, report
+from rollbook.run.report import report
+from rollbook.run.report_rows import RunReport
+from rollbook.run.resources import ResourceReport, read_resources, resource_report, write_resources
 from rollbook.run.resume import check_folder
 from rollbook.run.runner import CONCURRENCY, Progress, RunOutcome, run
 from rollbook.run.standing import Standing, standing
@@ -12,6 +14,7 @@ from rollbook.run.templates import check_template
 __all__ = [
     "CONCURRENCY",
     "Progress",
+    "ResourceReport",
     "RunConfig",
     "RunOutcome",
     "RunReport",
@@ -23,7 +26,10 @@ __all__ = [
     "load_renderer",
     "open_run",
     "policy_of",
+    "read_resources",
     "report",
+    "resource_report",
     "run",
     "standing",
+    "write_resources",
 ]

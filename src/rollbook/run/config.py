@@ -14,6 +14,7 @@ import msgspec
 
 from rollbook.errors import ConfigError
 from rollbook.rollout import GroupRules, Limits, ResourceLimit
+from rollbook.rollout.breaker import BreakerRules
 from rollbook.rollout.resources import check_limits
 from rollbook.trace import ContextPolicy, EndingRules, Sampling
 
@@ -51,6 +52,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     """When groups close, and what is made of those that lack members or a signal."""
     resources: dict[str, ResourceLimit] = {}
     """Limits by the resource's name: ``engine``, ``tool:NAME``, ``sandbox``, ``scoring``, ``judge``."""
+    breaker: BreakerRules = BreakerRules()
+    """When so many attempts fail for reasons outside of the policy that the run stops."""
     spread: bool = False
     """Divide advantages by the group's spread."""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from rollbook.rewards import Advantages, Outcome, annotate
+from rollbook.rollout.breaker import Breaker
 from rollbook.rollout.pool import Carrier, Closed, GroupBook, Listener
 from rollbook.rollout.snapshot import Snapshot
 from rollbook.run.config import RunConfig
@@ -89,6 +90,7 @@ class Keeper(Listener):
     def __init__(self, config: RunConfig, planner: Planner, writer: RunWriter, progress: Progress) -> None:
         self._planner, self._writer, self.progress = planner, writer, progress
         self._replaces = config.groups.resample > 0
+        self._breaker = Breaker(config.breaker)
         self._open = 0
         self._closing = asyncio.Event()
 
@@ -121,6 +123,8 @@ class Keeper(Listener):
     def ended(self, outcome: Outcome, *, late: bool) -> None:
         self._writer.annotate(annotate({outcome.rollout: outcome.disposition}))
         self.progress.ended(outcome, late=late)
+        self._breaker.ended(outcome.reason)
+        self._breaker.check()
 
     def keep(self, closed: Closed) -> None:
         """Keep what a group came to; with its advantages it is closed for good."""

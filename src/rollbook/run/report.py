@@ -11,12 +11,13 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
 from rollbook.rewards import decide
 from rollbook.rollout import Part
+from rollbook.run.report_rows import EndingRow, FateRow, GroupRow, MemberRow, RunReport, TimeRow, Tokens
+from rollbook.run.resources import ResourceReport
 from rollbook.trace import (
     Disposition,
     EndingKind,
@@ -31,115 +32,20 @@ from rollbook.trace import (
     samples,
 )
 
-__all__ = ["EndingRow", "FateRow", "GroupRow", "MemberRow", "RunReport", "TimeRow", "Tokens", "report"]
+__all__ = ["report"]
 
 ENGINE_PARTS = ("engine_queue", "engine_prefill", "engine_decode")
 """Parts of ``engine``, where the engine reports them."""
 
 
-class EndingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """How many rollouts ended so."""
-
-    kind: EndingKind
-    reason: Reason
-    count: int
-
-
-class FateRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of how many rollouts, and by which rule."""
-
-    fate: Fate | None
-    """None: nobody decided yet."""
-    rule: str
-    count: int
-
-
-class MemberRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt of one member of a group."""
-
-    rollout: str
-    member: int
-    attempt: int
-    reason: Reason | None
-    fate: Fate | None
-    """None: nobody decided yet."""
-    reward: float | None
-    """None: no reward, which is not zero."""
-    advantage: float | None
-    """None: no vote, or the group is not closed."""
-
-
-class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What was compared with each other."""
-
-    group: str
-    seat: str
-    task: str
-    scheduled: int | None
-    """None: the group is not closed. Likewise below."""
-    used: int | None
-    mean: float | None
-    """Of the voters' rewards as they were scored; None where nobody votes."""
-    members: tuple[MemberRow, ...]
-    """By member, then attempt."""
-
-
-class TimeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One part of the rollouts' wall time, added up over all of them."""
-
-    part: str
-    seconds: float | None
-    """None: not reported for every rollout. Likewise below."""
-    share: float | None
-    """Of the wall time of all rollouts."""
-
-
-class Tokens(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the tokens went."""
-
-    prompt: int | None
-    """Prompt tokens of all calls, as the engine counted; None where it did not count them all."""
-    cached: int | None
-    """Of these, taken from the engine's cache; None where it did not say so for all calls."""
-    sampled: int
-    trained: int
-    """Sampled tokens that an export without a length limit trains."""
-    lost: dict[str, int]
-    """The other sampled tokens, by reason."""
-
-
-class RunReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out of a run."""
-
-    rollouts: int
-    """Stored attempts, retried ones included."""
-    endings: tuple[EndingRow, ...]
-    """By kind and reason, in the order of the kinds."""
-    dispositions: tuple[FateRow, ...]
-    groups: tuple[GroupRow, ...]
-    time: tuple[TimeRow, ...]
-    """``wall``, then its parts, then the engine's own."""
-    tokens: Tokens
-    turns: int
-    tool_calls: dict[str, int]
-    """Attempted tool calls by parse status."""
-    wall: float | None
-    """Seconds during which a rollout ran: pauses between a stop and a resume do not count. None: not known."""
-    tokens_per_second: float | None
-    """Sampled tokens by `wall`."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return msgspec.to_builtins(self)
-
-
-def report(source: TraceSource) -> RunReport:
-    """The report of a batch. Traces are read one at a time and none is kept."""
+def report(source: TraceSource, resources: ResourceReport | None = None) -> RunReport:
+    """The report of a batch. Traces are read one at a time and none is kept. `resources`: what its rollouts shared, as
+    `rollbook.run.read_resources` finds it in the run's folder."""
     notes = source.annotations()
     tally = _Tally(facts.dispositions(notes), facts.advantages(notes))
     for trace in source.traces():
         tally.see(trace)
-    return tally.report()
+    return tally.report(resources)
 
 
 @dataclass(slots=True)
@@ -199,7 +105,7 @@ class _Tally:
         )
         self.members[GroupKey(head.group, head.agent.seat), head.task.id].append(row)
 
-    def report(self) -> RunReport:
+    def report(self, resources: ResourceReport | None) -> RunReport:
         """The rows."""
         kinds = list(EndingKind)
         endings = sorted(self.endings.items(), key=lambda item: (kinds.index(item[0][0]), -item[1], item[0][1]))
@@ -212,6 +118,7 @@ class _Tally:
             dispositions=tuple(FateRow(fate=fate, rule=rule, count=n) for (fate, rule), n in fates),
             groups=tuple(self._group(key, task, rows) for (key, task), rows in groups),
             time=_time_rows(self.times),
+            overlapped=_overlapped(self.times),
             tokens=Tokens(
                 prompt=_total(self.prompt),
                 cached=_total(self.cached),
@@ -223,6 +130,7 @@ class _Tally:
             tool_calls=dict(sorted(self.parse.items())),
             wall=wall,
             tokens_per_second=self.sampled / wall if wall else None,
+            resources=resources,
         )
 
     def _group(self, key: GroupKey, task: str, rows: list[MemberRow]) -> GroupRow:
@@ -256,6 +164,11 @@ def _time_rows(times: list[TimeSplit | None]) -> tuple[TimeRow, ...]:
             TimeRow(part=str(part), seconds=seconds, share=seconds / wall if seconds is not None and wall > 0 else None)
         )
     return tuple(rows)
+
+
+def _overlapped(times: list[TimeSplit | None]) -> float | None:
+    known = [split.overlapped for split in times if split is not None]
+    return math.fsum(known) if known else None
 
 
 def _covered(spans: Iterable[tuple[float, float]]) -> float:

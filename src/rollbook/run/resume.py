@@ -15,6 +15,7 @@ import msgspec
 
 from rollbook.errors import ConfigError
 from rollbook.rollout import GroupRules
+from rollbook.rollout.breaker import BreakerRules
 from rollbook.rollout.staleness import StalenessBound
 from rollbook.run.config import RunConfig, differences
 from rollbook.store import Manifest, RunWriter, read_manifest, write_manifest
@@ -122,6 +123,7 @@ def _check_same(config: RunConfig, stored: Stored, folder: Path, allow_changed: 
         "template_variables": {},
         "groups": msgspec.to_builtins(GroupRules()),
         "resources": {},
+        "breaker": msgspec.to_builtins(BreakerRules()),
         **stored.asked,
     }
     before["limits"] = {"request_retries": 0, **before.get("limits", {})}

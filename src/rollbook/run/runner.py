@@ -24,6 +24,7 @@ from rollbook.run.crews import Plant, open_crew
 from rollbook.run.keeping import Keeper, Progress, Silent
 from rollbook.run.planning import Planner
 from rollbook.run.policies import policy_of
+from rollbook.run.resources import resource_report, write_resources
 from rollbook.run.resume import check_folder, open_folder
 from rollbook.run.summary_table import write_summary_table
 from rollbook.store import RecoveryReport, RunReader, RunWriter
@@ -177,6 +178,7 @@ async def open_works(asked: Asked) -> AsyncGenerator[Works]:
             finally:
                 reporting.cancel()
                 await asyncio.gather(reporting, return_exceptions=True)
+                write_resources(path, resource_report(crew.snapshot(), workers or 1))
         await asyncio.to_thread(write_summary_table, path)
 
 

@@ -1,7 +1,7 @@
 """Traces on disk: segments, the journal of running rollouts, annotations. `docs/trace-format.md` is the format."""
 
 from rollbook.store.append import StoreOptions, Sync
-from rollbook.store.folder import Manifest, read_manifest, write_manifest
+from rollbook.store.folder import Manifest, create_spool, read_manifest, write_manifest
 from rollbook.store.frame import DamagedFrame
 from rollbook.store.notes import AnnotationWriter
 from rollbook.store.reader import RunReader
@@ -22,6 +22,7 @@ __all__ = [
     "SegmentReader",
     "StoreOptions",
     "Sync",
+    "create_spool",
     "read_manifest",
     "redact_trace",
     "write_manifest",

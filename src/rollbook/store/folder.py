@@ -36,6 +36,7 @@ __all__ = [
     "annotation_files",
     "annotation_path",
     "create_folder",
+    "create_spool",
     "file_order",
     "journal_files",
     "make_subfolders",
@@ -140,6 +141,22 @@ def create_folder(folder: Path, config: Mapping[str, Any]) -> Manifest:
     except OSError as error:
         raise StoreError(f"{folder} cannot be made: {error.strerror}") from error
     return manifest
+
+
+def create_spool(folder: Path, manifest: Manifest) -> None:
+    """A folder on a machine of its own in which a worker can `join` the run of `manifest`, to mirror its part from
+    there. One that is there already for the same run is kept; raises `StoreError` where something else is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / _MANIFEST).exists():
+            if read_manifest(folder).created != manifest.created:
+                raise StoreError(f"{folder} belongs to another run; choose a new folder for the spool")
+        elif any(folder.iterdir()):
+            raise StoreError(f"{folder} is not empty and no spool; choose a new folder")
+        else:
+            write_manifest(folder, manifest)
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be made: {error.strerror}") from error
 
 
 def make_subfolders(folder: Path, *, annotations: bool) -> None:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from rollbook.errors import UsageError, first_cause
+from rollbook.rollout.finishing import to_its_end
 from rollbook.rollout.pool.desk import Result, Worker, WorkerLost
 from rollbook.rollout.pool.orders import Order
 from rollbook.rollout.snapshot import Snapshot, add_snapshots, gone
@@ -46,15 +47,15 @@ class Crew:
                 for _ in range(self._size):
                     tasks.create_task(self._add())
         except BaseExceptionGroup as group:
-            await self.close()
+            await to_its_end(self.close())
             raise first_cause(group) from group
         except BaseException:
-            await self.close()
+            await to_its_end(self.close())
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        await to_its_end(self.close())
 
     @property
     def in_flight(self) -> int:

@@ -21,6 +21,7 @@ from typing import Any, cast
 import msgspec
 
 from rollbook.errors import RollbookError, UsageError
+from rollbook.rollout.finishing import to_its_end
 from rollbook.rollout.pool.desk import Result, WorkerLost
 from rollbook.rollout.pool.orders import Order
 from rollbook.rollout.pool.wire import (
@@ -79,7 +80,7 @@ class ProcessWorker:
         try:
             await worker._open(command, dict(spec))
         except BaseException:
-            await worker.close()
+            await to_its_end(worker.close())
             raise
         return worker
 
@@ -120,6 +121,8 @@ class ProcessWorker:
         process, self._process = self._process, None
         if process is not None:
             self._say(Stop())
+            if self._writer is None:
+                process.kill()
             await _ended(process)
         for task in self._tasks:
             task.cancel()
@@ -135,19 +138,18 @@ class ProcessWorker:
     async def _open(self, command: Sequence[str], spec: dict[str, Any]) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            self._process = await asyncio.create_subprocess_exec(
-                *command,
-                str(theirs.fileno()),
-                pass_fds=(theirs.fileno(),),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                start_new_session=True,
-            )
+            creating = asyncio.ensure_future(_create(command, theirs.fileno()))
+            try:
+                process = await asyncio.shield(creating)
+            except asyncio.CancelledError:
+                self._process = await creating  # or nobody would know of it
+                ours.close()
+                raise
+            self._process = process
         reader, self._writer = await asyncio.open_connection(sock=ours)
         self._tasks = [
-            asyncio.create_task(self._listen(reader, self._process)),
-            asyncio.create_task(self._keep_log(self._process)),
+            asyncio.create_task(self._listen(reader, process)),
+            asyncio.create_task(self._keep_log(process)),
             asyncio.create_task(self._watch()),
         ]
         self._say(Setup(spec))
@@ -216,6 +218,18 @@ class ProcessWorker:
 
     def _tail(self) -> str:
         return "".join(f"\n  {line}" for line in self._log)
+
+
+async def _create(command: Sequence[str], descriptor: int) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *command,
+        str(descriptor),
+        pass_fds=(descriptor,),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+    )
 
 
 async def _line(stream: asyncio.StreamReader) -> bytes:

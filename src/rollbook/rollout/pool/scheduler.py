@@ -78,7 +78,7 @@ class Scheduler:
         self._order_seconds, self._group_seconds, self._jitter = order_seconds, group_seconds, jitter
         self._jittered = concurrency
         self._ready: deque[_Ready] = deque()
-        self._wake = asyncio.Event()
+        self._waker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._open: set[GroupBook] = set()
         self._timers: dict[GroupBook, asyncio.TimerHandle] = {}
         self._delayed: set[asyncio.TimerHandle] = set()
@@ -132,12 +132,12 @@ class Scheduler:
 
     async def _something(self, asked: asyncio.Future[GroupBook | None] | None) -> None:
         """Wait until there may be a next order."""
-        self._wake.clear()
-        waking = asyncio.ensure_future(self._wake.wait())
-        try:
-            await asyncio.wait({waking, *(() if asked is None else (asked,))}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waking.cancel()
+        self._waker = asyncio.get_running_loop().create_future()
+        await asyncio.wait({self._waker, *(() if asked is None else (asked,))}, return_when=asyncio.FIRST_COMPLETED)
+
+    def _wake(self) -> None:
+        if not self._waker.done():
+            self._waker.set_result(None)
 
     def _begin(self, book: GroupBook) -> None:
         self._open.add(book)
@@ -156,7 +156,7 @@ class Scheduler:
             yield
         except RollbookError as error:
             self._broken = self._broken or error
-            self._wake.set()
+            self._wake()
 
     async def _drive(self, book: GroupBook, order: Order) -> None:
         """Carry out one order, and what follows from how it ended."""
@@ -201,7 +201,7 @@ class Scheduler:
             if timer is not None:
                 timer.cancel()
             self._listener.closed(moves.closed)
-        self._wake.set()
+        self._wake()
 
     def _start_jitter(self) -> float:
         if self._jittered < 1:
@@ -217,7 +217,7 @@ class Scheduler:
         def put() -> None:
             self._delayed.discard(timer)
             self._ready.append(ready)
-            self._wake.set()
+            self._wake()
 
         timer = asyncio.get_running_loop().call_later(seconds, put)
         self._delayed.add(timer)

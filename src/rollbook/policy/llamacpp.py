@@ -1,0 +1,95 @@
+"""A llama.cpp server over its ``/completion`` route.
+
+Rules. How a generation is asked for is `rollbook.policy.pieces`: in pieces, for the server goes on with a request whose
+client has left. It says no version of its weights, so a version is only in a completion where one was told. Several
+slots may share one cache: the context that the server states is then of one slot that has it to itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from rollbook.policy.http import HttpClient
+from rollbook.policy.kind import LISTED, find_kind
+from rollbook.policy.llamacpp_wire import ModelMeta, check_sampling, probe_body
+from rollbook.policy.pieces import PieceSampler
+from rollbook.policy.protocol import Completion, PolicyInfo, TokenIds, check_completion
+from rollbook.policy.remote import GREETING_SECONDS, Link, RemoteConfig, context_of, room_for, served_model
+from rollbook.trace.call import Sampling
+
+__all__ = ["LlamacppPolicy"]
+
+
+class _Defaults(msgspec.Struct):
+    n_ctx: int
+
+
+class _Props(msgspec.Struct):
+    default_generation_settings: _Defaults
+    total_slots: int
+    build_info: str = ""
+
+
+class LlamacppPolicy:
+    """Samples a model that a llama.cpp server runs."""
+
+    def __init__(self, config: RemoteConfig) -> None:
+        self._config = config
+        self._link = Link(config)
+        self._vocabulary = 0
+        self._slots = 0
+
+    @property
+    def info(self) -> PolicyInfo:
+        return self._link.info
+
+    @property
+    def slots(self) -> int:
+        """Sequences that the server decodes at once; known after `start`."""
+        return self._slots
+
+    def tell_version(self, version: int | None) -> None:
+        """The policy version of the requests that are sent from now on; None: not known."""
+        self._link.version = version
+
+    async def start(self) -> None:
+        await self._link.start(self._greet)
+
+    async def close(self) -> None:
+        await self._link.close()
+
+    async def _greet(self, http: HttpClient) -> PolicyInfo:
+        await served_model(http, self._config)
+        props = (await http.get("/props", seconds=GREETING_SECONDS)).decode(_Props)
+        meta = (await http.get("/v1/models", seconds=GREETING_SECONDS)).decode(ModelMeta).data[0].meta
+        self._vocabulary, self._slots = meta.n_vocab, props.total_slots
+        return PolicyInfo(
+            name=self._config.name,
+            engine=f"llama.cpp {props.build_info}".strip(),
+            context_length=context_of(self._config, props.default_generation_settings.n_ctx),
+            logprob_kind=await find_kind(lambda sampling: self._probe(http, sampling)),
+        )
+
+    async def _probe(self, http: HttpClient, sampling: Sampling) -> Sequence[float | None]:
+        prompt = [min(self._config.stop_ids, default=1)]
+        body = probe_body(prompt, sampling, LISTED, GREETING_SECONDS)
+        return (await self._sampler(http).post(body)).highest()
+
+    def _sampler(self, http: HttpClient) -> PieceSampler:
+        return PieceSampler(http=http, stop_ids=self._config.stop_ids, vocabulary=self._vocabulary)
+
+    async def sample(self, prompt: TokenIds, sampling: Sampling, *, session: str) -> Completion:
+        check_sampling(sampling, self._config.stop_ids)
+        limit = room_for(len(prompt), sampling, self.info.context_length)
+        told = self._link.version
+        found = await self._sampler(self._link.http).sample(prompt, sampling, limit, session)
+        completion = replace(
+            found,
+            logprob_kind=self.info.logprob_kind,
+            versions=() if told is None else ((told, len(found.token_ids)),),
+        )
+        check_completion(completion, prompt, sampling)
+        return completion

@@ -1,0 +1,115 @@
+"""``python -m rollbook.policy.testing --dialect vllm``: a fake engine in a process of its own.
+
+It prints one line, its URL, and serves until SIGTERM, SIGINT or the end of its input, where that is a pipe.
+``GET /_fake/log`` gives the log (``?from=N`` leaves the first N out), ``GET /_fake/state`` tells what runs, and
+``POST /_fake/reset`` begins anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from rollbook.policy.testing.faults import Dialect, FaultPlan
+from rollbook.policy.testing.instant import Prepared, prepare
+from rollbook.policy.testing.latency import Latency
+from rollbook.policy.testing.script import Script
+from rollbook.policy.testing.server import FakeEngine, serve
+from rollbook.policy.testing.shape import EngineShape
+from rollbook.trace.call import LogprobKind
+
+__all__ = ["main"]
+
+_Type = TypeVar("_Type")
+_READ = 1 << 16
+
+
+class _Reply(msgspec.Struct):
+    token_ids: list[int]
+    logprobs: list[float]
+
+
+class _Instant(msgspec.Struct):
+    replies: list[_Reply]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    asked = _parser().parse_args(arguments)
+    dialect = Dialect(asked.dialect)
+    shape = EngineShape(
+        model=asked.model,
+        context_length=asked.context_length,
+        vocabulary=asked.vocabulary,
+        stop_ids=tuple(asked.stop_id or EngineShape().stop_ids),
+        seed=asked.seed,
+        logprob_kind=None if asked.logprob_kind is None else LogprobKind(asked.logprob_kind),
+    )
+    script: Script | None = None if asked.script is None else _json(asked.script, dict[str, list[list[int]]])
+    engine = FakeEngine(
+        dialect,
+        script=script,
+        faults=None if asked.faults is None else _json(asked.faults, FaultPlan),
+        latency=None if asked.latency is None else _json(asked.latency, Latency),
+        shape=shape,
+    )
+    instant = None
+    if asked.instant is not None:
+        found = _json(asked.instant, _Instant).replies
+        instant = prepare(dialect, [(each.token_ids, each.logprobs) for each in found])
+    asyncio.run(_serve(engine, asked.port, instant))
+    return 0
+
+
+async def _serve(engine: FakeEngine, port: int, instant: list[Prepared] | None) -> None:
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    async with serve(engine.front, port, instant) as server:
+        print(f"http://127.0.0.1:{server.port}", flush=True)  # noqa: T201 - this line is what the program is asked for
+        with suppress(PermissionError):  # a file or /dev/null, which has no end to wait for
+            loop.add_reader(sys.stdin.fileno(), _look, ended)
+        await ended.wait()
+        loop.remove_reader(sys.stdin.fileno())
+
+
+def _look(ended: asyncio.Event) -> None:
+    if not os.read(sys.stdin.fileno(), _READ):
+        ended.set()
+
+
+def _json(text: str, kind: type[_Type]) -> _Type:
+    """JSON, or the path of a file with it."""
+    data = text.encode() if text.lstrip().startswith("{") else Path(text).read_bytes()
+    return msgspec.json.decode(data, type=kind)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m rollbook.policy.testing", description=__doc__)
+    parser.add_argument("--dialect", required=True, choices=[each.value for each in Dialect])
+    parser.add_argument("--port", type=int, default=0, help="0: any that is free")
+    parser.add_argument("--faults", help="a FaultPlan as JSON, or a file with it")
+    parser.add_argument("--latency", help="a Latency as JSON, or a file with it")
+    parser.add_argument("--script", help="ids by session as JSON, or a file with it; left out: a model of hashes")
+    parser.add_argument("--instant", help="a file of prepared replies that answer at once, for benchmarks")
+    parser.add_argument("--model", default="fake", help="the served name")
+    parser.add_argument("--context-length", type=int, default=4096)
+    parser.add_argument("--vocabulary", type=int, default=64, help="ids that the model of hashes samples")
+    parser.add_argument("--stop-id", type=int, action="append", help="ends a turn; may be given several times")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--logprob-kind", choices=["raw", "temperature", "processed"])
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

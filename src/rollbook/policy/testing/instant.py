@@ -1,0 +1,157 @@
+"""Answers generation requests at once from bytes made before, for benchmarks of what talks to an engine.
+
+Rules. A reply is chosen by the request's length, so equal requests get equal replies. The prompt is not parsed: its ids
+are counted, and echoed, as the bytes that they came in. Everything else (greetings, controls, requests that ask for
+something unusual) goes to the full fake behind it, on the same connection. Nothing is logged and nothing goes wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from rollbook.policy.testing.ask import Answer, Stop
+from rollbook.policy.testing.faults import Dialect
+from rollbook.policy.testing.latency import Times
+from rollbook.policy.testing.llamacpp_replies import CompletionBody as LlamacppBody
+from rollbook.policy.testing.llamacpp_replies import completion_reply as llamacpp_reply
+from rollbook.policy.testing.sglang_wire import GenerateBody as SglangBody
+from rollbook.policy.testing.sglang_wire import generate_reply as sglang_reply
+from rollbook.policy.testing.vllm_wire import GenerateBody as VllmBody
+from rollbook.policy.testing.vllm_wire import SamplingParams
+from rollbook.policy.testing.vllm_wire import generate_reply as vllm_reply
+
+__all__ = ["Instant", "Prepared", "prepare"]
+
+_COUNT = 987654321
+"""Stands for the prompt's count in a prepared reply; llama.cpp's is told twice."""
+_MARK = str(_COUNT).encode()
+_ECHO = b"[987654322]"
+_OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
+_PATHS = {
+    Dialect.VLLM: (b"POST /inference/v1/generate ", b'"token_ids":[', b'"logprobs":0,'),
+    Dialect.SGLANG: (b"POST /generate ", b'"input_ids":[', b'"top_logprobs_num":0,'),
+    Dialect.LLAMACPP: (b"POST /completion ", b'"prompt":[', b'"n_probs":1'),
+}
+"""How a request begins, what stands before its ids, and what one asks for that is not unusual; as compact JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One reply, cut where the prompt's count and echo go."""
+
+    parts: list[bytes]
+    """Between them stands the count, and the echo where `echo` says so."""
+    echo: int
+    """Before which part the echo stands instead of the count; 0: nowhere."""
+
+    def body(self, ids: bytes) -> bytes:
+        """For a prompt of `ids`, in the bytes between its brackets."""
+        count = str(ids.count(b",") + 1).encode()
+        found = [self.parts[0]]
+        for number, part in enumerate(self.parts[1:], 1):
+            found.append(b"[" + ids + b"]" if number == self.echo else count)
+            found.append(part)
+        return b"".join(found)
+
+
+def prepare(dialect: Dialect, replies: Sequence[tuple[Sequence[int], Sequence[float]]]) -> list[Prepared]:
+    """Replies of a dialect from (ids, logprobs); each ends by its last id."""
+    return [_cut(_encoded(dialect, list(ids), list(logprobs))) for ids, logprobs in replies]
+
+
+class Instant(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, dialect: Dialect, prepared: list[Prepared], behind: Callable[[], asyncio.Protocol]) -> None:
+        """`behind`: makes the protocol of the full fake."""
+        self._start, self._key, self._usual = _PATHS[dialect]
+        self._prepared = prepared
+        self._behind = behind()
+        self._seen = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._behind.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._seen and not data.startswith(self._start):
+            self._behind.data_received(data)
+            return
+        self._seen += data
+        head = self._seen.find(b"\r\n\r\n")
+        if head < 0:
+            return
+        length = _length(self._seen[:head])
+        if len(self._seen) < head + 4 + length:
+            return
+        request = bytes(self._seen)
+        self._seen.clear()
+        at = request.find(self._key, head)
+        end = request.find(b"]", at)
+        if at < 0 or self._usual not in request:
+            self._behind.data_received(request)
+            return
+        body = self._prepared[length % len(self._prepared)].body(request[at + len(self._key) : end])
+        self._transport.write(b"%b%d\r\n\r\n%b" % (_OK, len(body), body))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._behind.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._behind.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._behind.resume_writing()
+
+    def eof_received(self) -> bool | None:
+        return self._behind.eof_received()
+
+
+def _length(head: bytearray) -> int:
+    for line in head.lower().split(b"\r\n"):
+        if line.startswith(b"content-length:"):
+            return int(line[15:])
+    return 0
+
+
+def _encoded(dialect: Dialect, ids: list[int], logprobs: list[float]) -> bytes:
+    answer = Answer(
+        prompt=[_COUNT + 1],
+        token_ids=ids,
+        logprobs=list[float | None](logprobs),
+        top=[[] for _ in ids],
+        stop=Stop.ID,
+        matched=ids[-1],
+        prompt_tokens=_COUNT,
+        completion_tokens=len(ids),
+        cached_tokens=0,
+        spans=[("default", len(ids))],
+        times=Times(0.0, 0.0, 0.0),
+    )
+    match dialect:
+        case Dialect.VLLM:
+            asked = VllmBody(token_ids=[1], sampling_params=SamplingParams(logprobs=0), return_token_ids=True)
+            reply = vllm_reply(answer, asked, name="instant", model="fake", stop_reason=None, details=True)
+        case Dialect.SGLANG:
+            wanted = SglangBody(input_ids=[1], return_logprob=True, return_prompt_token_ids=True)
+            reply = sglang_reply(answer, wanted, rid="instant", label="default", text="")
+        case _:
+            body = LlamacppBody(prompt=[1], n_probs=1, return_tokens=True)
+            reply = llamacpp_reply(answer, body, model="fake", text="", full=False)
+            reply["tokens_cached"] = len(ids)
+    if "usage" in reply:
+        reply["usage"]["total_tokens"] = _COUNT
+    return msgspec.json.encode(reply)
+
+
+def _cut(encoded: bytes) -> Prepared:
+    before, echo, after = encoded.partition(_ECHO)
+    parts = before.split(_MARK)
+    if not echo:
+        return Prepared(parts, 0)
+    return Prepared([*parts, *after.split(_MARK)], len(parts))

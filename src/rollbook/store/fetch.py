@@ -1,0 +1,64 @@
+"""A mirrored run, fetched from an object store into a folder, where `RunReader` reads it like any other.
+
+Rules: each piece is held against its CRC and its place before it is kept; what was fetched before is not fetched again,
+and a file that a killed fetch left torn is cut to its last whole piece; two fetches into one folder take turns. The
+folder is a copy for reading: what is written into it goes nowhere.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from pathlib import Path
+
+from rollbook.errors import StoreError
+from rollbook.store.append import replace_file
+from rollbook.store.objects import Objects
+from rollbook.store.pieces import MANIFEST, Pieces, piece_key, sort_pieces, unpack_piece
+
+__all__ = ["fetch_run"]
+
+
+def fetch_run(url: str, cache: Path) -> Path:
+    """The folder below `cache` that holds the run at `url` as it is now. Raises `StoreError`.
+
+    A URL under which another run was mirrored since gets another folder.
+    """
+    objects = Objects(url)
+    files = sort_pieces(objects.list())
+    manifest = files.pop(MANIFEST, None)
+    if manifest is None:
+        raise StoreError(f"{url} holds no run ({MANIFEST} is missing); give the URL that a run was mirrored to")
+    first = _piece(objects, MANIFEST, 1, 0)  # never changes
+    folder = cache / hashlib.sha256(f"{url.rstrip('/')}\n".encode() + first).hexdigest()[:16]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "fetch.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            replace_file(folder / MANIFEST, _piece(objects, MANIFEST, len(manifest.ends), 0))
+            for name, pieces in files.items():
+                _fetch_file(objects, folder / name, name, pieces)
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be written: {error.strerror}; give another folder for copies") from error
+    return folder
+
+
+def _fetch_file(objects: Objects, path: Path, name: str, pieces: Pieces) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    with os.fdopen(descriptor, "r+b") as file:
+        size = os.fstat(descriptor).st_size
+        held = pieces.whole(size)
+        start = pieces.ends[held - 1] if held else 0
+        if size > start:
+            file.truncate(start)
+        file.seek(start)
+        for number in range(held + 1, len(pieces.ends) + 1):
+            file.write(_piece(objects, name, number, start))
+            start = pieces.ends[number - 1]
+
+
+def _piece(objects: Objects, name: str, number: int, start: int) -> bytes:
+    key = piece_key(name, number)
+    return unpack_piece(key, objects.get(key), start)

@@ -1,0 +1,118 @@
+"""Objects under a URL, by key: the little that a mirrored run needs of an object store, and the only module that
+imports obstore (extra ``objects``).
+
+Rules: an object is written once and never again (`put_new`); keys are relative to the URL; credentials come from the
+environment or from obstore's own configuration, so a URL that holds any is refused, and messages hold no query of a
+URL, which may be signed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import cache
+from urllib.parse import urlsplit
+
+from rollbook.errors import ConfigError, StoreError
+
+try:
+    import obstore
+    from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
+    from obstore.store import MemoryStore, ObjectStore, from_url
+except ModuleNotFoundError as missing:
+    if missing.name is None or missing.name.partition(".")[0] != "obstore":
+        raise
+    raise ModuleNotFoundError(
+        "an object store needs the extra objects (obstore is missing): run pip install '.[objects]' in Rollbook's "
+        "checkout",
+        name=missing.name,
+    ) from missing
+
+__all__ = ["Objects"]
+
+_SCHEMES = ("s3", "s3a", "gs", "az", "adl", "abfs", "abfss", "file", "memory")
+_QUERY = re.compile(r"\?[^\s\"'>]*")
+
+
+class Objects:
+    """The objects under one URL. Safe to use from several threads."""
+
+    __slots__ = ("_store", "conditional", "url")
+
+    def __init__(self, url: str) -> None:
+        """`url`: ``s3://bucket/prefix`` and likewise ``gs``, ``az``; ``file:///folder`` and ``memory:///name`` for one
+        machine and for one process. Raises `ConfigError`."""
+        self.url = url
+        self.conditional = True
+        """False: the store offers no conditional writes, so an object is looked for before it is written instead."""
+        self._store = _open(url)
+
+    def list(self, under: str = "") -> dict[str, int]:
+        """Key -> size of all objects below `under`, sorted by key."""
+        with self._told(f"list {under}"):
+            listed = obstore.list(self._store, under or None)  # pyright: ignore[reportUnknownMemberType] (with pyarrow)
+            rows = [(row["path"], row["size"]) for rows in listed for row in rows]
+        return dict(sorted(rows))
+
+    def get(self, key: str, size: int | None = None) -> bytes:
+        """One object, or its first `size` bytes."""
+        with self._told(f"read {key}"):
+            if size is not None:
+                return bytes(obstore.get_range(self._store, key, start=0, length=size))
+            return bytes(obstore.get(self._store, key).bytes())
+
+    def put_new(self, key: str, data: bytes) -> bool:
+        """Write an object that is not there; False where it is there already, and then nothing was written."""
+        with self._told(f"write {key}"):
+            if self.conditional:
+                try:
+                    obstore.put(self._store, key, data, mode="create")
+                except AlreadyExistsError:
+                    return False
+                except (NotSupportedError, NotImplementedError):
+                    self.conditional = False
+                else:
+                    return True
+            try:
+                obstore.head(self._store, key)
+            except FileNotFoundError:
+                obstore.put(self._store, key, data, use_multipart=False)
+                return True
+            return False
+
+    @contextmanager
+    def _told(self, what: str) -> Generator[None]:
+        try:
+            yield
+        except (BaseError, OSError, ValueError) as error:
+            raise StoreError(f"{self.url}: cannot {what}: {_plain(error)}") from None
+
+
+def _open(url: str) -> ObjectStore:
+    parts = urlsplit(url)
+    if parts.username is not None or parts.password is not None or parts.query:
+        raise ConfigError(
+            f"{parts.scheme}://{parts.hostname}{parts.path}: the URL of an object store holds no credentials and no "
+            "query; credentials come from the environment (AWS_ACCESS_KEY_ID ...)"
+        )
+    if parts.scheme not in _SCHEMES:
+        raise ConfigError(f"'{url}' is no URL of an object store; known schemes: {', '.join(_SCHEMES)}")
+    if parts.scheme == "memory":
+        return _memory(url.rstrip("/"))
+    try:
+        return from_url(url, mkdir=True) if parts.scheme == "file" else from_url(url)
+    except (BaseError, OSError, ValueError) as error:
+        raise ConfigError(f"{url} cannot be used: {_plain(error)}") from None
+
+
+@cache
+def _memory(url: str) -> MemoryStore:
+    """One store a URL, for the life of the process."""
+    del url
+    return MemoryStore()
+
+
+def _plain(error: Exception) -> str:
+    """The first paragraph of what obstore says, without queries of URLs."""
+    return _QUERY.sub("?...", str(error).partition("\n\n")[0])[:500]

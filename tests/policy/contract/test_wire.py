@@ -1,0 +1,46 @@
+"""What goes over the wire, for every client."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rollbook.policy.testing import Dialect, EngineShape, FakeEngine
+from rollbook.trace import LogprobKind
+from tests.policy.contract.clients import CLIENTS, Check, Client, Handle
+from tests.policy.contract.test_checks import PROMPT
+from tests.policy.contract.wire import WIRE_CHECKS, the_kind_is_the_one_that_came
+
+PAIRS = [pytest.param(client, check, id=f"{client.name}-{check.name}") for client in CLIENTS for check in WIRE_CHECKS]
+KINDS = [
+    pytest.param(client, kind, id=f"{client.name}-{kind}")
+    for client in CLIENTS
+    for kind in (LogprobKind.RAW, LogprobKind.TEMPERATURE, LogprobKind.PROCESSED)
+    if client.dialect is not Dialect.LLAMACPP
+]
+
+
+def run(client: Client, check: Check, kind: LogprobKind | None = None) -> None:
+    shape = EngineShape(seed=3, logprob_kind=kind, stop_ids=(900,))
+    with FakeEngine(client.dialect, shape=shape) as fake:
+        handle = Handle(
+            client=client,
+            url=fake.url,
+            stop_ids=frozenset(shape.stop_ids),
+            prompt=PROMPT,
+            context_length=shape.context_length,
+            can=client.can,
+            fake=fake,
+        )
+        asyncio.run(check.run(handle))
+
+
+@pytest.mark.parametrize(("client", "check"), PAIRS)
+def test_check(client: Client, check: Check) -> None:
+    run(client, check)
+
+
+@pytest.mark.parametrize(("client", "kind"), KINDS)
+def test_each_kind_is_found_out(client: Client, kind: LogprobKind) -> None:
+    run(client, Check(the_kind_is_the_one_that_came), kind)

@@ -1,0 +1,210 @@
+"""Worker processes, real ones: ready when they say so, reported when they die, gone when they should be."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollbook.errors import StoreError, UsageError
+from rollbook.rollout.pool import Crew, Order, ProcessWorker, Result, Worker, WorkerLost, WorkersDie
+from rollbook.rollout.pool import process as process_module
+from rollbook.trace import Reason, Task
+from tests.cases.case import report
+
+COMMAND = (sys.executable, "-m", "tests.rollout.pool.doing")
+
+
+def order(prompt: str = "x", member: int = 0) -> Order:
+    return Order(group="g", task=Task(id="t", prompt=prompt), member=member)
+
+
+def with_worker(use: Callable[[ProcessWorker], Awaitable[None]], **spec: Any) -> None:
+    async def main() -> None:
+        worker = await ProcessWorker.start("w", COMMAND, spec)
+        pid = worker.pid
+        try:
+            async with asyncio.timeout(30):
+                await use(worker)
+        finally:
+            await worker.close()
+        assert pid is not None
+        assert not alive(pid)
+
+    asyncio.run(main())
+
+
+def test_orders_are_carried_out_and_results_come_as_they_end() -> None:
+    async def use(worker: ProcessWorker) -> None:
+        results = await asyncio.gather(*(worker.run(order(member=n)) for n in range(5)))
+        assert [each.rollout for each in results] == [f"g-{n}" for n in range(5)]
+        assert all(each.outcome is not None and each.outcome.reason is Reason.FINAL_ANSWER for each in results)
+        assert worker.in_flight == 0
+        while worker.snapshot().finished < 5:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+    with_worker(use)
+
+
+@report("G06")
+@pytest.mark.parametrize("how", ["import", "usage", "die"])
+def test_a_worker_that_dies_while_it_loads_is_reported_at_once(how: str, given: dict[str, Any]) -> None:
+    began = time.monotonic()
+    with pytest.raises(UsageError) as found:
+        asyncio.run(ProcessWorker.start("w", COMMAND, {"start": how}))
+    assert time.monotonic() - began < 5 < given["parent_wait_limit_s"]
+    said = {
+        "import": ("exited with code 1", "ImportError: no module named nothing", "about to import"),
+        "usage": ("no such model: try another",),
+        "die": ("killed by SIGKILL",),
+    }
+    assert all(part in str(found.value) for part in said[how])
+
+
+def test_a_worker_that_is_killed_loses_its_orders_and_says_how() -> None:
+    async def use(worker: ProcessWorker) -> None:
+        waiting = [asyncio.create_task(worker.run(order("hang", n))) for n in range(3)]
+        await asyncio.sleep(0.2)
+        worker.kill()
+        for task in waiting:
+            with pytest.raises(WorkerLost, match=r"SIGKILL(.|\n)*setting up hang"):
+                await task
+        with pytest.raises(WorkerLost):
+            await worker.run(order())
+        assert not worker.alive
+
+    with_worker(use)
+
+
+def test_cancelling_an_order_ends_its_rollout_as_cancelled() -> None:
+    async def use(worker: ProcessWorker) -> None:
+        running = asyncio.create_task(worker.run(order("hang")))
+        while worker.snapshot().in_flight < 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        worker.cancel("g-0")
+        worker.cancel("another")
+        result = await running
+        assert result.outcome is not None
+        assert result.outcome.reason is Reason.CANCELLED
+
+    with_worker(use)
+
+
+def test_what_stops_a_run_comes_over_as_itself() -> None:
+    async def use(worker: ProcessWorker) -> None:
+        with pytest.raises(StoreError, match="no space left"):
+            await worker.run(order())
+
+    with_worker(use, disk="full")
+
+
+def test_a_worker_whose_loop_is_blocked_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_module, "SILENT_SECONDS", 1.5)
+
+    async def use(worker: ProcessWorker) -> None:
+        with pytest.raises(WorkerLost, match="said nothing"):
+            await worker.run(order("block"))
+
+    with_worker(use)
+
+
+def test_a_worker_ends_by_itself_where_its_parent_is_gone() -> None:
+    async def main() -> int:
+        worker = await ProcessWorker.start("w", COMMAND, {})
+        running = asyncio.create_task(worker.run(order("hang")))
+        await asyncio.sleep(0.2)
+        pid = worker.pid
+        assert pid is not None
+        for task in (running, *worker._tasks):
+            task.cancel()
+        assert worker._writer is not None
+        worker._writer.close()
+        async with asyncio.timeout(10):
+            while alive(pid):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        await worker.close()
+        return pid
+
+    asyncio.run(main())
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+# Crews
+
+
+def crew_of(size: int, workers: list[ProcessWorker], salvaged: list[str], **spec: Any) -> Crew:
+    async def start(number: int) -> Worker:
+        workers.append(await ProcessWorker.start(f"w{number}", COMMAND, spec))
+        return workers[-1]
+
+    async def salvage(name: str, orders: Any) -> dict[str, Result]:
+        salvaged.append(name)
+        return {each.rollout: Result(rollout=each.rollout, outcome=None) for each in orders if each.member == 0}
+
+    return Crew(size, start, salvage)
+
+
+def test_work_goes_to_the_least_busy_and_a_dead_worker_is_replaced() -> None:
+    async def main() -> None:
+        workers, salvaged = list[ProcessWorker](), list[str]()
+        async with crew_of(2, workers, salvaged) as crew:
+            running = [asyncio.create_task(crew.run(order("hang", n))) for n in range(4)]
+            await asyncio.sleep(0.3)
+            assert [worker.in_flight for worker in workers] == [2, 2]
+            workers[0].kill()
+            lost = [task for n, task in enumerate(running) if n % 2 == 0]
+            results = await asyncio.gather(*lost)
+            assert [each is None for each in results] == [False, True], "what was salvaged, and what was not"
+            assert salvaged == [workers[0].name]
+            assert len(crew.workers) == 2
+            assert (await crew.run(order("x", 9))) is not None
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+        assert not any(worker.pid for worker in workers)
+
+    asyncio.run(main())
+
+
+def test_a_crew_whose_workers_all_die_stops_the_run() -> None:
+    async def main() -> None:
+        async with crew_of(1, [], []) as crew:
+            with contextlib.suppress(AssertionError):
+                for n in range(20):
+                    await crew.run(order("die", n))
+
+    with pytest.raises(WorkersDie, match="died 4 times in a row"):
+        asyncio.run(main())
+
+
+def test_a_crew_that_cannot_start_leaves_nothing_running() -> None:
+    async def main() -> None:
+        async with crew_of(2, [], [], start="usage"):
+            pass
+
+    with pytest.raises(UsageError, match="no such model"):
+        asyncio.run(main())
+
+
+def test_ctrl_c_reaches_the_parent_alone() -> None:
+    async def use(worker: ProcessWorker) -> None:
+        assert worker.pid is not None
+        assert os.getpgid(worker.pid) != os.getpgid(0)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(worker.pid, signal.SIGCONT)
+
+    with_worker(use)

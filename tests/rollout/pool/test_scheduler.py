@@ -1,0 +1,148 @@
+"""The scheduler: so many at once, first finished first told, waits hold no slot, nothing is waited for that never
+comes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from rollbook.errors import StoreError
+from rollbook.rewards import Outcome
+from rollbook.rollout.pool import GroupBook, Order, Scheduler
+from rollbook.trace import Fate, Reason
+from tests.rollout.pool.pooled import Carries, Heard, Says, book, outcome
+
+
+def go(
+    books: Sequence[GroupBook],
+    says: Says,
+    *,
+    concurrency: int = 8,
+    seconds: float = 0.0,
+    heard: Heard | None = None,
+    **limits: float,
+) -> tuple[Heard, Carries]:
+    left = iter(books)
+    heard = heard or Heard()
+    carrier = Carries(says, seconds)
+
+    async def next_group() -> GroupBook | None:
+        return next(left, None)
+
+    async def main() -> None:
+        scheduler = Scheduler(carrier, heard, concurrency=concurrency, **limits)
+        async with asyncio.timeout(20):
+            await scheduler.run(next_group)
+        assert len(asyncio.all_tasks()) == 1, "nothing is left running"
+
+    asyncio.run(main())
+    return heard, carrier
+
+
+def test_every_group_closes_and_no_more_run_at_once_than_may() -> None:
+    heard, carrier = go([book(4, group=f"g{n}") for n in range(5)], outcome, concurrency=3, seconds=0.002)
+    assert sorted(each.plan.id for each in heard.groups) == [f"g{n}" for n in range(5)]
+    assert len(heard.outcomes) == len({each.rollout for each in heard.outcomes}) == 20
+    assert carrier.most == 3
+
+
+def test_no_groups_is_no_matter() -> None:
+    heard, _ = go([], outcome)
+    assert heard.groups == []
+
+
+def test_a_slow_rollout_never_delays_a_finished_one() -> None:
+    when: dict[str, float] = {}
+
+    class Clock(Heard):
+        def ended(self, outcome: Outcome, *, late: bool) -> None:
+            super().ended(outcome, late=late)
+            when[outcome.rollout] = time.monotonic()
+
+    began = time.monotonic()
+    go([book(1, group="slow"), *(book(1, group=f"g{n}") for n in range(3))], slow_one, heard=Clock(), concurrency=2)
+    assert max(when[f"g{n}-0"] for n in range(3)) - began < when["slow-0"] - began
+
+
+def slow_one(order: Order) -> Outcome | float:
+    return 0.3 if order.group == "slow" else outcome(order)
+
+
+def test_a_wait_before_a_retry_holds_no_slot() -> None:
+    def says(order: Order) -> Outcome:
+        failed = order.group == "g0" and order.attempt == 0
+        return outcome(order, Reason.SANDBOX_LOST if failed else Reason.FINAL_ANSWER)
+
+    heard, carrier = go([book(1, group=f"g{n}") for n in range(4)], says, concurrency=1)
+    assert [each.rollout for each in carrier.orders] == ["g0-0", "g1-0", "g2-0", "g3-0", "g0-0.1"]
+    assert len(heard.groups) == 4
+
+
+def test_an_order_that_is_overdue_is_given_up_and_its_late_end_is_not_used() -> None:
+    def says(order: Order) -> Outcome | float:
+        return 10.0 if order.attempt == 0 else outcome(order)
+
+    heard, carrier = go([book(1)], says, order_seconds=0.05)
+    assert carrier.cancelled == ["g-0"]
+    (closed,) = heard.groups
+    assert [each.rollout for each in closed.outcomes] == ["g-0.1"]
+    assert [(each.rollout, each.disposition.fate) for each in heard.late] == [("g-0", Fate.DROPPED)]
+
+
+def test_a_group_past_its_deadline_closes_and_its_members_are_cancelled() -> None:
+    def says(order: Order) -> Outcome | float:
+        return 10.0 if order.member else outcome(order)
+
+    heard, carrier = go([book(2)], says, group_seconds=0.05)
+    assert carrier.cancelled == ["g-1"]
+    assert heard.groups[0].used == 1
+    assert [each.reason for each in heard.late] == [Reason.CANCELLED]
+
+
+def test_members_that_wait_when_their_group_closes_never_start() -> None:
+    heard, carrier = go([book(4, enough=1)], outcome, concurrency=1)
+    assert [each.rollout for each in carrier.orders] == ["g-0"]
+    assert heard.groups[0].cancelled == ("g-1", "g-2", "g-3")
+
+
+def test_a_worker_that_dies_has_its_order_run_again() -> None:
+    deaths = iter([True, False])
+    heard, carrier = go([book(1)], lambda order: None if next(deaths) else outcome(order))
+    assert [each.rollout for each in carrier.orders] == ["g-0", "g-0"]
+    assert heard.groups[0].used == 1
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_the_listener_raises_stops_the_run(late: bool) -> None:
+    class Full(Heard):
+        def ended(self, outcome: Outcome, *, late: bool) -> None:
+            raise StoreError("no space")
+
+        def closed(self, closed: object) -> None:
+            raise StoreError("no space")
+
+    limits = {"group_seconds": 0.02} if late else {}
+    with pytest.raises(StoreError, match="no space"):
+        go([book(2), book(2, group="h")], (lambda _: 5.0) if late else outcome, heard=Full(), concurrency=1, **limits)
+
+
+def test_cancelling_it_cancels_what_runs() -> None:
+    async def main() -> int:
+        carrier = Carries(lambda _: 10.0)
+        left = iter([book(3)])
+
+        async def next_group() -> GroupBook | None:
+            return next(left, None)
+
+        task = asyncio.create_task(Scheduler(carrier, Heard(), concurrency=3).run(next_group))
+        while carrier.running < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        task.cancel()
+        await asyncio.wait((task,))
+        assert task.cancelled()
+        return carrier.running
+
+    assert asyncio.run(main()) == 0

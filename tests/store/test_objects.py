@@ -1,0 +1,71 @@
+"""Objects: written once, never again; URLs and messages without secrets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rollbook.errors import ConfigError, StoreError
+
+pytest.importorskip("obstore")
+
+from rollbook.store.objects import Objects, _plain
+
+
+@pytest.fixture(params=["memory", "file"])
+def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Objects:
+    return Objects(f"memory://{tmp_path}" if request.param == "memory" else f"file://{tmp_path}/a b")
+
+
+def test_an_object_is_written_once(objects: Objects) -> None:
+    assert objects.put_new("annotations/a%2Fb.ann/1", b"one")
+    assert not objects.put_new("annotations/a%2Fb.ann/1", b"two")
+    assert objects.put_new("b/2", b"")
+    assert objects.get("annotations/a%2Fb.ann/1") == b"one"
+    assert objects.get("annotations/a%2Fb.ann/1", 2) == b"on"
+    assert objects.list() == {"annotations/a%2Fb.ann/1": 3, "b/2": 0}
+    assert objects.list("b/") == {"b/2": 0}
+    assert objects.conditional
+
+
+def test_a_store_without_conditional_writes_is_looked_into_first(objects: Objects) -> None:
+    objects.conditional = False
+    assert objects.put_new("a", b"one")
+    assert not objects.put_new("a", b"two")
+    assert objects.get("a") == b"one"
+
+
+def test_what_is_not_there_is_told(objects: Objects) -> None:
+    assert objects.list() == {}
+    with pytest.raises(StoreError, match="cannot read nowhere"):
+        objects.get("nowhere")
+
+
+def test_one_url_is_one_store() -> None:
+    assert Objects("memory:///same").put_new("a", b"1")
+    assert Objects("memory:///same/").list() == {"a": 1}
+    assert Objects("memory:///other").list() == {}
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("s3://key:hunter2@bucket/run", "holds no credentials"),
+        ("s3://hunter2@bucket/run", "holds no credentials"),
+        ("az://account/run?sig=hunter2", "holds no credentials"),
+        ("ftp://host/run", "known schemes"),
+        ("runs/demo", "known schemes"),
+        ("s3://", "cannot be used"),
+    ],
+)
+def test_urls_that_are_refused(url: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as refused:
+        Objects(url)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_messages_hold_no_signed_url() -> None:
+    assert _plain(ValueError('GET "https://x.net/c/run?sig=hunter2" failed\n\nDebug source: hunter2')) == (
+        'GET "https://x.net/c/run?..." failed'
+    )
