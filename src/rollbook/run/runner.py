@@ -178,7 +178,7 @@ async def open_works(asked: Asked) -> AsyncGenerator[Works]:
             finally:
                 reporting.cancel()
                 await asyncio.gather(reporting, return_exceptions=True)
-                write_resources(path, resource_report(crew.snapshot(), workers or 1))
+                write_resources(path, resource_report(crew.snapshot(), asked.workers or 1))
         await asyncio.to_thread(write_summary_table, path)
 
 
