@@ -20,8 +20,10 @@ from rollbook.rollout.pool.orders import GroupPlan, GroupRules, Order
 from rollbook.trace import Disposition, EndingRules, Fate, Reason
 from rollbook.trace.episode import GroupKey
 
-__all__ = ["MAX_LOST", "Closed", "GroupBook", "Moves"]
+__all__ = ["LATE", "MAX_LOST", "Closed", "GroupBook", "Moves"]
 
+LATE = "late: "
+"""Begins the rules by which rollouts are dropped that came when nobody waited for them any more."""
 MAX_LOST = 3
 """How often the worker of one member may be lost before the member is given up."""
 
@@ -124,7 +126,7 @@ class GroupBook:
         running = None if member is None else member.running
         if self.closed or member is None or running is None or running.attempt != outcome.attempt:
             why = "its group was closed" if self.closed else "another attempt had taken its place"
-            return Moves(late=_drop(outcome, self._given_up or f"late: {why}"))
+            return Moves(late=_drop(outcome, self._given_up or f"{LATE}{why}"))
         moves = Moves()
         member.running, member.retries_left = None, retries_left
         self._take(member, self._bounded(member, outcome))
