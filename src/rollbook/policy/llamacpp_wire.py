@@ -96,9 +96,9 @@ class Reply(msgspec.Struct):
         """(id, logprob) of the sampled tokens, some perhaps left out."""
         return [(entry.id, entry.logprob) for entry in self.completion_probabilities]
 
-    def highest(self) -> list[float | None]:
-        """The highest logprobs of the first sampled place; empty where they are not listed."""
-        return [other.logprob for entry in self.completion_probabilities[:1] for other in entry.top_logprobs]
+    def alternatives(self) -> dict[int, float]:
+        """The highest logprobs of the first sampled place by id; empty where they are not listed."""
+        return {other.id: other.logprob for entry in self.completion_probabilities[:1] for other in entry.top_logprobs}
 
     def listed(self, token: int) -> float | None:
         """The logprob of `token` among the alternatives for the first place; None where it is not listed."""
