@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Sequence
+from typing import ClassVar
 
 import pytest
 
@@ -21,7 +22,7 @@ ROLLOUTS = 24
 class Scripted(Talk):
     """Takes as long for each step as a script says, and keeps count of it."""
 
-    spent = Counter[str]()
+    spent: ClassVar[Counter[str]] = Counter()
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__()

@@ -16,12 +16,10 @@ from rollbook.errors import ConfigError
 from rollbook.rollout import GroupRules, Limits, ResourceLimit
 from rollbook.rollout.breaker import BreakerRules
 from rollbook.rollout.resources import check_limits
+from rollbook.run.access import REQUEST_TIMEOUT
 from rollbook.trace import ContextPolicy, EndingRules, Sampling
 
-__all__ = ["REQUEST_TIMEOUT", "RunConfig", "differences"]
-
-REQUEST_TIMEOUT = 600.0
-"""Seconds that one request may take, unless told otherwise."""
+__all__ = ["RunConfig", "differences"]
 
 
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,7 +39,13 @@ async def open_desk(plain: dict[str, Any]) -> AsyncGenerator[Desk]:
         make_env()
     except UsageError as error:
         raise UsageError(f"{error} (workers know what they can import: name it 'package.module:Class')") from error
-    loaded = await asyncio.to_thread(policy_of, config, api_key=spec.api_key)
+    loaded = await asyncio.to_thread(
+        policy_of,
+        config,
+        api_key=spec.api_key,
+        connections=spec.connections,
+        cache=None if spec.cache is None else Path(spec.cache),
+    )
     with RunWriter.join(Path(spec.folder), spec.name) as writer:
         async with loaded, Resources(config.resources) as resources:
             yield Desk(
