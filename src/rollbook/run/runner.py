@@ -54,8 +54,8 @@ async def run(
     `resume`: go on with the run that is there. `allow_changed`: also where limits, sampling, rules or the policy are
     others now. `concurrency`: rollouts at once, over all workers. `workers`: processes that run them; 0: this one.
     `start_jitter`: seconds over which the first rollouts start; None: a little for each. `policy`: takes the place of
-    the one that the configuration names, and of what it says of the template, in this process; workers load their own
-    by its name. `access`: an engine's key, and where models are kept.
+    the one that the configuration names, and of what it says of the template, in this process; workers load the
+    same by its name, and another is refused with them. `access`: an engine's key, and where models are kept.
 
     Raises `UsageError` where the folder, the configuration or the policy do not allow it, with the remedy. Cancelling
     it, or a full disk, keeps every finished rollout: a resume goes on from there.

@@ -62,6 +62,11 @@ class Asked:
                 f"a run needs at least 1 rollout at once and no negative workers, not {self.concurrency}, "
                 f"{self.workers}"
             )
+        if self.workers and self.policy is not None and self.policy.name != self.config.policy:
+            raise ConfigError(
+                f"a policy of this process (an object) cannot be taken to {self.workers} worker processes: name it in "
+                "RunConfig.policy and give no object, or run without workers"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
