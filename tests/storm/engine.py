@@ -17,6 +17,7 @@ import msgspec
 from rollbook.policy.testing import Dialect, EngineShape, FakeEngine, FaultPlan, Latency
 from rollbook.trace import Sampling
 from tests.run.run_made import renderer
+from tests.storm.log import CHECK
 
 __all__ = ["member_of", "storm_engine"]
 
@@ -24,8 +25,8 @@ LATENCY = Latency(prefill=0.001, per_token=0.0005)
 
 
 def member_of(session: str) -> int:
-    """The member whose rollout a session is."""
-    return int(session.rpartition("-")[2].partition(".")[0])
+    """The member whose rollout a session is; 0 for the questions before a run."""
+    return 0 if session.startswith(CHECK) else int(session.rpartition("-")[2].partition(".")[0])
 
 
 @contextmanager

@@ -17,19 +17,21 @@ from rollbook.policy.testing import Fault, FaultPlan
 from rollbook.run import RunConfig
 from tests.storm.log import CHECK
 
-__all__ = ["Storm", "every_fault"]
+__all__ = ["Storm", "every_fault", "undisturbed"]
 
 WORKER = "rollbook.run.worker"
 MARK = "ROLLBOOK_STORM"
 
 
+def undisturbed() -> dict[str, Sequence[Fault | None]]:
+    """For a plan: no fault strikes the questions that a run asks before it begins."""
+    return {f"{CHECK}{each}": [None] * 8 for each in ("", *(f"-{number}" for number in range(1, 20)))}
+
+
 def every_fault(seed: int, *, slow: float) -> FaultPlan:
     """Each fault strikes a hundredth of all requests, those in transit more. `slow`: seconds of a late first byte."""
     rates = {**dict.fromkeys(Fault, 0.01), Fault.SERVER_ERROR: 0.03, Fault.RESET: 0.03, Fault.TRUNCATED: 0.03}
-    questions: dict[str, Sequence[Fault | None]] = {
-        f"{CHECK}{each}": [None] * 8 for each in ("", *(f"-{number}" for number in range(1, 20)))
-    }
-    return FaultPlan(seed=seed, rates=rates, retry_after=0.1, slow=slow, sessions=questions)
+    return FaultPlan(seed=seed, rates=rates, retry_after=0.1, slow=slow, sessions=undisturbed())
 
 
 @dataclass
