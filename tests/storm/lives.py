@@ -17,7 +17,7 @@ from rollbook.policy.testing import Fault, FaultPlan
 from rollbook.run import RunConfig
 from tests.storm.log import CHECK
 
-__all__ = ["Storm", "every_fault", "undisturbed"]
+__all__ = ["MARK", "Storm", "every_fault", "marked", "undisturbed"]
 
 WORKER = "rollbook.run.worker"
 MARK = "ROLLBOOK_STORM"
@@ -79,9 +79,7 @@ class Storm:
 
     def processes(self) -> list[int]:
         """All that run with the mark of this storm."""
-        mark = f"{MARK}={self.folder}\0".encode()
-        pids = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdecimal()]
-        return [pid for pid in pids if mark in _read(pid, "environ")]
+        return marked(self.folder)
 
     def wait_for_orphans(self, seconds: float) -> Sequence[int]:
         """Those that are still there after so many seconds."""
@@ -89,6 +87,13 @@ class Storm:
         while (left := self.processes()) and time.monotonic() < end:
             time.sleep(0.05)
         return left
+
+
+def marked(folder: Path) -> list[int]:
+    """Processes whose surroundings bear the mark of a run."""
+    mark = f"{MARK}={folder}\0".encode()
+    pids = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdecimal()]
+    return [pid for pid in pids if mark in _read(pid, "environ")]
 
 
 def _read(pid: int, name: str) -> bytes:
