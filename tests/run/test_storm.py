@@ -35,6 +35,7 @@ def test_a_storm_of_faults_leaves_a_right_record_and_nothing_running(tmp_path: P
     with storm_engine(every_fault(7, slow=SLOW), folder) as url:
         config = RunConfig(
             environment=NAME,
+            options={"sandboxes": True},
             policy=f"vllm:{url}",
             tokenizer=str(folder),
             tasks=GROUPS,

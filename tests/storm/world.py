@@ -1,4 +1,4 @@
-"""Short conversations: every second task takes two turns, every second member is right; some tasks have a sandbox.
+"""Short conversations: every second task takes two turns, every second member is right; some tasks may have a sandbox.
 
 A sandbox is open as long as its rollout, so a killed worker leaves some, and it is plain, so that it works anywhere.
 """
@@ -29,9 +29,10 @@ def turns_of(task: str) -> int:
 
 
 class Storm(Environment):
-    """Answers the first turn of a task with two; `right` scores 1."""
+    """Answers the first turn of a task with two; `right` scores 1. `sandboxes`: some tasks have one."""
 
-    def __init__(self) -> None:
+    def __init__(self, sandboxes: bool = False) -> None:
+        self.sandboxes = sandboxes
         self.left = 0
         self.box: Sandbox | None = None
 
@@ -40,7 +41,7 @@ class Storm(Environment):
 
     async def setup(self, task: Task) -> Sequence[Message]:
         self.left = turns_of(task.id)
-        if int(task.id.rpartition("-")[2]) % SANDBOXED == 0:
+        if self.sandboxes and int(task.id.rpartition("-")[2]) % SANDBOXED == 0:
             self.box = await open_sandbox("plain", folder=Path(tempfile.gettempdir()) / "sandboxes")
             await self.box.exec(["sh", "-c", "echo here > file"])
         return task.messages()
