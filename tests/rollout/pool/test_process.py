@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from rollbook.errors import StoreError, UsageError
 from rollbook.rollout.pool import Crew, Order, ProcessWorker, Result, Worker, WorkerLost, WorkersDie
 from rollbook.rollout.pool import process as process_module
 from rollbook.trace import Reason, Task
-from tests.cases.case import report
 
 COMMAND = (sys.executable, "-m", "tests.rollout.pool.doing")
 
@@ -52,21 +50,6 @@ def test_orders_are_carried_out_and_results_come_as_they_end() -> None:
             await asyncio.sleep(0.05)
 
     with_worker(use)
-
-
-@report("G06")
-@pytest.mark.parametrize("how", ["import", "usage", "die"])
-def test_a_worker_that_dies_while_it_loads_is_reported_at_once(how: str, given: dict[str, Any]) -> None:
-    began = time.monotonic()
-    with pytest.raises(UsageError) as found:
-        asyncio.run(ProcessWorker.start("w", COMMAND, {"start": how}))
-    assert time.monotonic() - began < 5 < given["parent_wait_limit_s"]
-    said = {
-        "import": ("exited with code 1", "ImportError: no module named nothing", "about to import"),
-        "usage": ("no such model: try another",),
-        "die": ("killed by SIGKILL",),
-    }
-    assert all(part in str(found.value) for part in said[how])
 
 
 def test_a_worker_that_is_killed_loses_its_orders_and_says_how() -> None:
