@@ -109,8 +109,8 @@ MUTANTS = [
     Mutant(
         "the client has no key",
         "run/remote.py",
-        "api_key=api_key),",
-        "api_key=None),",
+        "url=url, api_key=access.api_key",
+        "url=url, api_key=None",
         f"{SERVED}::test_the_client_sends_the_key_too",
     ),
     Mutant(
