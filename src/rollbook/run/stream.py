@@ -27,7 +27,7 @@ from rollbook.run.resume import StreamSettings, keep_stream
 from rollbook.run.runner import CONCURRENCY, Asked, Works, open_works
 from rollbook.run.waiting import ClosedGroup, GroupQueue, StreamStats
 from rollbook.store import RunReader
-from rollbook.trace.facts import stalenesses
+from rollbook.trace.facts import Staleness, stalenesses
 
 __all__ = ["ClosedGroup", "RolloutStream", "StreamStats", "open_stream"]
 
@@ -168,7 +168,7 @@ async def open_stream(  # noqa: PLR0913 - what `run` takes, and what is between 
             size=queue,
             bound=bound,
             version=version,
-            earlier=stalenesses(RunReader(works.folder).annotations()) if resume else {},
+            earlier=_earlier(works) if resume else {},
         )
         scheduler = works.scheduler(_Watched(works.crew, waiting), waiting)
         running = asyncio.create_task(scheduler.run(lambda: _next_book(works, waiting)))
@@ -193,6 +193,13 @@ async def _opened(control: WeightControl | None) -> AsyncGenerator[None]:
         yield
     finally:
         await control.close()
+
+
+def _earlier(works: Works) -> dict[str, Staleness]:
+    """What the record holds of rollouts whose groups come again."""
+    known = stalenesses(RunReader(works.folder).annotations())
+    ended = (each.rollout for rows in works.planner.earlier.values() for each in rows)
+    return {rollout: known[rollout] for rollout in ended if rollout in known}
 
 
 async def _next_book(works: Works, waiting: GroupQueue) -> GroupBook | None:
