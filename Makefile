@@ -1,12 +1,13 @@
 # Everything a user or a developer runs. `make quickstart` needs Python 3.11 or newer and nothing else; so does `make test`.
 PYTHON ?= python3
 VENV := .venv
+ENGINES := .venv-engines
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 OURS := src tests bench tools examples docs
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: quickstart test lint bench mutants kill-storm differential clean
+.PHONY: quickstart test test-engines lint bench mutants kill-storm differential clean
 
 $(VENV)/.local: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Rollbook needs Python 3.11 or newer; set PYTHON=...")'
@@ -44,5 +45,9 @@ kill-storm: $(VENV)/.dev ## SIGKILL the store's writer, then whole runs, each at
 differential: $(VENV)/.dev ## 2,000 random conversations of each model family against transformers, turn by turn
 	$(PY) tools/keep_report.py differential -- $(PY) -m tests.slow.differential
 
+test-engines: $(VENV)/.dev ## llama.cpp's server and vLLM on the CPU with a real model; makes an environment of 3.5 GB for vLLM, takes about ten minutes
+	$(PY) tools/engines_env.py $(ENGINES)
+	$(PY) tools/keep_report.py engines -- $(PY) -m tests.slow.engines $(ENGINES)/bin/python
+
 clean:
-	rm -rf $(VENV) build dist bench-out .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(ENGINES) build dist bench-out .pytest_cache .ruff_cache .hypothesis

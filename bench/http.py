@@ -45,6 +45,8 @@ IN_FLIGHT = (1, 64, 1024)
 """Rollouts that run at once."""
 DIFFERENT = 100
 """Different replies and results."""
+FEW = 8
+"""Fewer rollouts at once than these are repeated more often."""
 LEAST = 200
 """Requests of the bare client."""
 ROUTE = "/inference/v1/generate"
@@ -182,10 +184,10 @@ def measure_http(renderer: ChatRenderer, corpus: Corpus, folder: Path, effort: E
     folder.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     with RunWriter.create(folder / "run") as writer, instant_engine(renderer, corpus, folder) as url:
-        for at_once in IN_FLIGHT:
+        for at_once in dict.fromkeys(min(each, effort.http_most) for each in IN_FLIGHT):
             rollouts = Rollouts(renderer, corpus, url, writer)
-            repeats = max(1, effort.http_repeats if at_once <= effort.http_most else 1)
-            costs = asyncio.run(rollouts.run(min(at_once, effort.http_most), effort.http_turns, repeats))
+            repeats = effort.http_repeats * max(1, FEW // at_once)
+            costs = asyncio.run(rollouts.run(at_once, effort.http_turns, repeats))
             rows += _rows(at_once, costs, effort, repeats)
     return rows
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rollbook.errors import UsageError as UsageError
     from rollbook.export import export as export
     from rollbook.policy import ScriptedPolicy as ScriptedPolicy
+    from rollbook.policy import check_policy as check_policy
     from rollbook.rewards import advantages as advantages
     from rollbook.rollout import Limits as Limits
     from rollbook.rollout import LoadedPolicy as LoadedPolicy
@@ -65,6 +66,7 @@ _NAMES = {
     "advantages": "rewards",
     "audit": "audit",
     "check_env": "envs",
+    "check_policy": "policy",
     "check_template": "run",
     "export": "export",
     "group": "rollout",

@@ -15,6 +15,7 @@ RollbookError
 │   └── EngineBusy        (in ``rollbook.policy``) the engine turns the request away for load; it is asked again
 ├── WorkerLost            (in ``rollbook.rollout.pool``) the worker of an order is gone; stays in the pool
 ├── NotConforming         (in ``rollbook.render.conformance``) a renderer does not do what every renderer must
+├── SandboxRemains (in ``rollbook.envs.sandbox``): something of a sandbox could not be removed, and stays listed
 └── ForeignError, ToolRefused, NotConvertible (in ``rollbook.envs``): what a user's own code did; stays in the rollout
 
 A ``UsageError`` reaches the terminal as one message without a traceback (exit code 2). Anything that is not a

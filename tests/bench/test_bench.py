@@ -14,6 +14,9 @@ from tests.conftest import CACHE
 ROWS = {
     "import rollbook",
     "CPU per turn, turn 4",
+    "CPU per turn over HTTP, 1 in flight",
+    "CPU per turn over HTTP, 8 in flight",
+    "the bare client, 8 in flight",
     "CPU per turn, turn 400 beside turn 4",
     "a tool chat of 20 turns, rendered and read",
     "a tool chat of 20 turns, rendered and read, beside bridges",

@@ -56,7 +56,7 @@ def test_each_setting_is_passed_on():
     )  # fmt: skip
     names = ("temperature", "top_p", "top_k", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty")
     assert [sent[name] for name in names] == [0.5, 0.9, 4, 0.1, 1.1, 0.2, 0.3]
-    assert (sent["repeat_last_n"], sent["stop"], sent["grammar"]) == (-1, ["x"], "root ::= [a]")
+    assert (sent["repeat_last_n"], sent["stop"], sent["grammar"]) == (7, ["x"], "root ::= [a]")
 
 
 def test_no_seed_lets_the_engine_choose():

@@ -15,6 +15,7 @@ from rollbook.policy import EngineKind, LocalName, RemoteName, ScriptedName, Tex
         ("vllm:http://h:8000", RemoteName(EngineKind.VLLM, "http://h:8000")),
         ("sglang:https://h/base/", RemoteName(EngineKind.SGLANG, "https://h/base")),
         ("llamacpp:http://127.0.0.1:1", RemoteName(EngineKind.LLAMACPP, "http://127.0.0.1:1")),
+        ("vllm:http://h:8000/#org/m:1", RemoteName(EngineKind.VLLM, "http://h:8000", "org/m:1")),
         ("text:http://h/v1#org/m:1", TextName("http://h/v1", "org/m:1")),
         ("scripted:a.json", ScriptedName(Path("a.json"))),
     ],
@@ -34,11 +35,16 @@ def test_anything_else_shows_the_grammar(text):
         parse_policy_name(text)
 
 
-@pytest.mark.parametrize("text", ["locall", "scriptd:x.json"])
-def test_a_near_miss_is_told_and_only_what_runs_is_offered(text):
-    with pytest.raises(UsageError, match=r"did you mean '(local|scripted)'\?\): name it local, ") as refused:
+@pytest.mark.parametrize("text", ["locall", "scriptd:x.json", "vlm:http://h", "sglan:http://h", "llama:http://h"])
+def test_a_near_miss_is_told_and_every_kind_is_offered(text):
+    with pytest.raises(UsageError, match=r"did you mean '\w+'\?\): name it local, ") as refused:
         parse_policy_name(text)
-    assert "vllm" not in str(refused.value)
+    assert all(f"{kind}:" in str(refused.value) for kind in ("vllm", "sglang", "llamacpp", "text", "scripted"))
+
+
+def test_a_mark_without_a_model_is_refused():
+    with pytest.raises(UsageError, match="write vllm:URL#MODEL, or vllm:URL alone"):
+        parse_policy_name("vllm:http://h#")
 
 
 def test_a_text_endpoint_needs_its_model():

@@ -178,6 +178,19 @@ def test_what_was_aborted_keeps_its_tokens_and_no_prompt_count_is_made_up():
     assert (len(none.token_ids), none.versions) == (0, ())
 
 
+def test_a_stop_string_ends_where_the_tokens_do():
+    sampling = Sampling(max_tokens=8, seed=5, stop=("6",))
+    stopped = {"type": "stop", "matched": "6"}
+
+    def spell(ids):
+        return "".join(map(str, ids))
+
+    made = ask(Server(reply(ids=(5, 6), finish=stopped)), sampling=sampling, decode=spell)
+    assert made.finish is Finish.STOP_STRING
+    with pytest.raises(RolloutFailure, match="behind the stop string"):
+        ask(Server(reply(ids=(5, 6, 7), finish=stopped)), sampling=sampling, decode=spell)
+
+
 def test_routed_experts_are_of_the_pass_that_each_token_came_from():
     flat = np.arange(8, dtype=np.int32)
     server = Server(reply(routed_experts=base64.b64encode(flat.tobytes()).decode()))
@@ -207,10 +220,11 @@ LONG = "The input (99 tokens) is longer than the model's context length (90 toke
         (reply(completion_tokens=3), RolloutFailure, "counts 3 tokens"),
         (reply(prompt_tokens=2), RolloutFailure, "counted 2 prompt tokens"),
         (reply() | {"prompt_token_ids": [1, 2]}, RolloutFailure, "another prompt"),
-        (reply(finish={"type": "length", "length": 2}), RolloutFailure, "8 were asked for"),
-        (reply(finish={"type": "tired"}), RolloutFailure, "stopped by 'tired'"),
+        (reply(ids=(5, 6), finish={"type": "length", "length": 2}), RolloutFailure, "behind 2 of 8"),
+        (reply(ids=(5, 6), finish={"type": "tired"}), RolloutFailure, "finish 'tired'"),
+        (reply(finish={"type": "stop", "matched": 5}), RolloutFailure, "stopped at id 5"),
         (reply(weight_versions=[{"version": "1", "start": 0, "end": 1}]), RolloutFailure, "cover 1 of 2"),
-        (reply(weight_versions=[{"version": "1", "start": 1, "end": 2}]), RolloutFailure, "hole at token 0"),
+        (reply(weight_versions=[{"version": "1", "start": 1, "end": 2}]), RolloutFailure, "behind token 0"),
         ({"text": "a", "meta_info": {"finish_reason": {"type": "stop"}}}, RolloutFailure, "engine_contract"),
         (web.Response(text='{"output_ids": ['), RolloutFailure, "engine_contract"),
         ({"error": {"message": "busy", "code": 503}}, EngineBusy, "busy"),

@@ -170,13 +170,14 @@ def attempt(
     seed: int = 0,
     task: Task = TASK,
     context: ContextPolicy = ContextPolicy.KEEP,
+    name: str = "g",
 ) -> Any:
     """The coroutine of one rollout."""
     loaded = LoadedPolicy(engine, chosen.renderer)
     settings = RolloutSettings(
         limits=limits, sampling=sampling or Sampling(), rules=rules or EndingRules(), agent=agent, context=context
     )
-    head = head_for(env, task, loaded, group="g")
+    head = head_for(env, task, loaded, group=name)
     return run_rollout(env, head, loaded, settings, seed=seed, sink=sink or MemorySink(), resources=resources)
 
 

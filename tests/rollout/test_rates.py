@@ -90,18 +90,31 @@ def test_a_pause_holds_for_all_and_the_longer_one_stays(tmp_path: Path) -> None:
     assert other.take() == 0.0
 
 
-def test_asking_never_waits_for_the_lock_and_a_pause_is_entered_later(tmp_path: Path) -> None:
+def test_asking_never_waits_for_the_lock(tmp_path: Path) -> None:
     rate, other = SharedRate(tmp_path / "a", 5), SharedRate(tmp_path / "a", 5)
     holder = os.open(tmp_path / "a", os.O_RDWR)
     fcntl.flock(holder, fcntl.LOCK_EX)
     began = time.monotonic()
     assert 0.0 < rate.take() <= 0.002
-    rate.pause(5.0)
+    assert not rate.pause(5.0)
     assert time.monotonic() - began < 0.1
     os.close(holder)
-    assert rate.take() > 4.0
-    rate.pause(5.0)
+    assert rate.pause(5.0)
     assert other.take() > 4.0
+
+
+def test_a_limiter_asks_again_until_all_are_paused(tmp_path: Path) -> None:
+    async def scenario() -> float:
+        limiter = Limiter("sandbox", rate=SharedRate(tmp_path / "a", 5))
+        holder = os.open(tmp_path / "a", os.O_RDWR)
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        limiter.pause(5.0)
+        await asyncio.sleep(0.02)
+        os.close(holder)
+        await asyncio.sleep(0.05)
+        return SharedRate(tmp_path / "a", 5).take()
+
+    assert asyncio.run(scenario()) > 4.0
 
 
 def test_grants_of_before_a_restart_of_the_machine_are_none(tmp_path: Path) -> None:

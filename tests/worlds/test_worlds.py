@@ -17,6 +17,8 @@ OPTIONS: list[tuple[str, dict[str, int]]] = [
     ("calculator", {}),
     ("calculator", {"difficulty": 1}),
     ("calculator", {"difficulty": 3}),
+    ("code", {}),
+    ("code", {"difficulty": 3}),
     ("copy", {}),
     ("copy", {"words": 1}),
     ("guess", {}),

@@ -17,6 +17,7 @@ from rollbook.audit import CHECKS, DEFAULT_GATE, Gate, Reencoder, Report, Status
 from rollbook.cli.audit_view import show_audit
 from rollbook.cli.progress import FetchBar
 from rollbook.cli.screen import console, print_json, visible
+from rollbook.cli.template_options import api_key
 from rollbook.cli.unfinished import tell_unfinished
 from rollbook.errors import ConfigError, UsageError
 from rollbook.render import RendererInfo
@@ -46,6 +47,11 @@ A gate file is TOML or JSON:
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--gate", type=click.Path(path_type=Path), help="A file with limits. [default: the checks' own]")
 @click.option(
+    "--tokenizer",
+    metavar="PATH",
+    help="The tokenizer of a run on an engine that no longer runs. [default: as recorded, or as the engine says]",
+)
+@click.option(
     "--template",
     type=click.Path(path_type=Path),
     metavar="FILE",
@@ -61,6 +67,7 @@ def command(
     ctx: click.Context,
     run: Path,
     gate: Path | None,
+    tokenizer: str | None,
     template: Path | None,
     no_model: bool,
     cache: Path | None,
@@ -70,7 +77,7 @@ def command(
     limits = read_gate(gate) if gate is not None else DEFAULT_GATE
     source = open_run(run)
     tell_unfinished(source)
-    renderer, why = (None, "--no-model was given") if no_model else _find_renderer(source, template, cache)
+    renderer, why = (None, "--no-model was given") if no_model else _find_renderer(source, tokenizer, template, cache)
     found = audit(source, renderer=renderer, gate=limits)
     if why is not None:
         found = _say_why(found, why)
@@ -98,7 +105,9 @@ def read_gate(path: Path) -> Gate:
     return Gate.from_mapping(cast("dict[str, Any]", plain))
 
 
-def _find_renderer(source: RunReader, template: Path | None, cache: Path | None) -> tuple[Reencoder | None, str | None]:
+def _find_renderer(
+    source: RunReader, tokenizer: str | None, template: Path | None, cache: Path | None
+) -> tuple[Reencoder | None, str | None]:
     """The renderer of the policy that the run names, set as it was then, and why it cannot judge all: with another
     template it can judge tokens alone, with another tokenizer nothing, and then it is None."""
     first = next(source.traces(), None)
@@ -111,6 +120,8 @@ def _find_renderer(source: RunReader, template: Path | None, cache: Path | None)
             load = partial(
                 load_renderer,
                 record.name,
+                tokenizer=tokenizer or used.tokenizer,
+                api_key=api_key(),
                 template=template or used.template,
                 date=used.date,
                 cache=cache,
@@ -129,14 +140,16 @@ def _find_renderer(source: RunReader, template: Path | None, cache: Path | None)
 
 @dataclass(frozen=True, slots=True)
 class _Used:
-    """What the run set of its policy's template."""
+    """What the run set of its policy's tokenizer and template."""
 
+    tokenizer: str | None
     template: Path | None
     date: date | None
     variables: dict[str, Any]
 
 
 class _Asked(msgspec.Struct, frozen=True):
+    tokenizer: str | None = None
     template: str | None = None
 
 
@@ -152,7 +165,8 @@ def _used(record: PolicyRecord, head: TraceHead) -> _Used:
         settings = msgspec.convert(record.template_settings, _Settings)
     except msgspec.ValidationError as error:
         raise ConfigError(f"its template cannot be set as it was: {error}") from error
-    return _Used(None if asked.template is None else Path(asked.template), settings.date, settings.variables)
+    template = None if asked.template is None else Path(asked.template)
+    return _Used(asked.tokenizer, template, settings.date, settings.variables)
 
 
 def _other_template(record: PolicyRecord, found: RendererInfo) -> str | None:

@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 import msgspec
 
+from rollbook.cli.check_policy import policy
 from rollbook.cli.progress import FetchBar
 from rollbook.cli.screen import console, print_json, show_table, visible
-from rollbook.cli.template_options import read_variables, template_options
+from rollbook.cli.template_options import api_key, read_variables, template_options
 from rollbook.render.findings import TemplateReport, Verdict
 from rollbook.run import check_template
 
@@ -24,10 +25,11 @@ Examples:
   rollbook check template ./Llama-3.2-3B --date 2026-01-31
   rollbook check template chat_template.jinja --stop '<|im_end|>'
   rollbook check template ./Qwen3-8B --template mine.jinja --set enable_thinking=false
+  rollbook check policy vllm:http://127.0.0.1:8000
 """
 
 
-@click.group(epilog=EXAMPLES, short_help="Prove a part before a run stands on it: a chat template.")
+@click.group(epilog=EXAMPLES, short_help="Prove a part before a run stands on it: an engine, a chat template.")
 def command() -> None:
     """Check a part before a run stands on it: 0 sound, 1 not, 2 cannot be checked."""
 
@@ -47,6 +49,7 @@ def command() -> None:
 def template(
     ctx: click.Context,
     path: str,
+    tokenizer: str | None,
     template: Path | None,
     stop: tuple[str, ...],
     date: date | None,
@@ -60,7 +63,15 @@ def template(
     given = read_variables(variables)
     with FetchBar(console(stderr=True)) as fetching:
         report = check_template(
-            path, template=template, stops=stop, date=date, variables=given, cache=cache, progress=fetching
+            path,
+            tokenizer=tokenizer,
+            api_key=api_key(),
+            template=template,
+            stops=stop,
+            date=date,
+            variables=given,
+            cache=cache,
+            progress=fetching,
         )
     if as_json:
         print_json(
@@ -93,3 +104,6 @@ def _show(report: TemplateReport) -> None:
 def _words(meaning: str, example: str) -> str:
     shown = example if example.isprintable() else repr(example)
     return f"{meaning}\n{shown[:160]}" if example else meaning
+
+
+command.add_command(policy)

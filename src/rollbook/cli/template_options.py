@@ -1,8 +1,10 @@
-"""What may be set of a chat template on the command line: its text, the day that it is told, its variables."""
+"""What may be set of a model on the command line: the tokenizer of one behind a URL, and of its chat template the text,
+the day that it is told and its variables; and the key that opens an engine."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -12,7 +14,7 @@ import click
 
 from rollbook.errors import ConfigError
 
-__all__ = ["read_pairs", "read_variables", "template_options"]
+__all__ = ["api_key", "read_pairs", "read_variables", "template_options"]
 
 
 class _Day(click.ParamType[date]):
@@ -28,7 +30,8 @@ class _Day(click.ParamType[date]):
 
 
 def template_options(command: Callable[..., None]) -> Callable[..., None]:
-    """``--template``, ``--date`` and ``--set``, as the parameters `template`, `date` and `variables`."""
+    """``--tokenizer``, ``--template``, ``--date`` and ``--set``, as the parameters `tokenizer`, `template`, `date` and
+    `variables`."""
     for option in (
         click.option(
             "--set",
@@ -44,9 +47,19 @@ def template_options(command: Callable[..., None]) -> Callable[..., None]:
             metavar="FILE",
             help="A chat template to use instead of the model's own.",
         ),
+        click.option(
+            "--tokenizer",
+            metavar="PATH",
+            help="Of an engine's model: a folder, a GGUF file or local:MODEL. [default: as the engine says]",
+        ),
     ):
         command = option(command)
     return command
+
+
+def api_key() -> str | None:
+    """The key that is sent to an engine: `ROLLBOOK_API_KEY` of the environment; None: none is set."""
+    return os.environ.get("ROLLBOOK_API_KEY") or None
 
 
 def read_variables(pairs: tuple[str, ...]) -> dict[str, Any]:

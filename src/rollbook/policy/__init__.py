@@ -1,5 +1,7 @@
 """Engines: ids in, ids and logprobs out. The embedded engine is ``rollbook.policy.local`` (extra ``local``)."""
 
+from rollbook.policy.check import check_policy
+from rollbook.policy.check_report import PolicyCheck, PolicyFinding, PolicyReport, PolicyVerdict
 from rollbook.policy.names import (
     EngineKind,
     LocalName,
@@ -18,8 +20,12 @@ __all__ = [
     "EngineKind",
     "LocalName",
     "Policy",
+    "PolicyCheck",
+    "PolicyFinding",
     "PolicyInfo",
     "PolicyName",
+    "PolicyReport",
+    "PolicyVerdict",
     "RemoteName",
     "ScriptedFailure",
     "ScriptedName",
@@ -28,6 +34,7 @@ __all__ = [
     "TextName",
     "TokenIds",
     "check_completion",
+    "check_policy",
     "load_script",
     "parse_policy_name",
 ]

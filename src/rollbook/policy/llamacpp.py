@@ -7,14 +7,13 @@ slots may share one cache: the context that the server states is then of one slo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
 
 from rollbook.policy.http import HttpClient
-from rollbook.policy.kind import LISTED, find_kind
 from rollbook.policy.llamacpp_wire import ModelMeta, check_sampling, probe_body
+from rollbook.policy.logprob_kind import LISTED, Listed, find_kind
 from rollbook.policy.pieces import PieceSampler
 from rollbook.policy.protocol import Completion, PolicyInfo, TokenIds, check_completion
 from rollbook.policy.remote import GREETING_SECONDS, Link, RemoteConfig, context_of, room_for, served_model
@@ -73,10 +72,10 @@ class LlamacppPolicy:
             logprob_kind=await find_kind(lambda sampling: self._probe(http, sampling)),
         )
 
-    async def _probe(self, http: HttpClient, sampling: Sampling) -> Sequence[float | None]:
+    async def _probe(self, http: HttpClient, sampling: Sampling) -> Listed:
         prompt = [min(self._config.stop_ids, default=1)]
         body = probe_body(prompt, sampling, LISTED, GREETING_SECONDS)
-        return (await self._sampler(http).post(body)).highest()
+        return (await self._sampler(http).post(body)).alternatives()
 
     def _sampler(self, http: HttpClient) -> PieceSampler:
         return PieceSampler(http=http, stop_ids=self._config.stop_ids, vocabulary=self._vocabulary)

@@ -96,9 +96,9 @@ class Reply(msgspec.Struct):
         """(id, logprob) of the sampled tokens, some perhaps left out."""
         return [(entry.id, entry.logprob) for entry in self.completion_probabilities]
 
-    def highest(self) -> list[float | None]:
-        """The highest logprobs of the first sampled place; empty where they are not listed."""
-        return [other.logprob for entry in self.completion_probabilities[:1] for other in entry.top_logprobs]
+    def alternatives(self) -> dict[int, float]:
+        """The highest logprobs of the first sampled place by id; empty where they are not listed."""
+        return {other.id: other.logprob for entry in self.completion_probabilities[:1] for other in entry.top_logprobs}
 
     def listed(self, token: int) -> float | None:
         """The logprob of `token` among the alternatives for the first place; None where it is not listed."""
@@ -169,7 +169,7 @@ def completion_body(
         "repeat_penalty": sampling.repetition_penalty,
         "presence_penalty": sampling.presence_penalty,
         "frequency_penalty": sampling.frequency_penalty,
-        "repeat_last_n": -1 if penalised else 0,
+        "repeat_last_n": len(prompt) + limit if penalised else 0,
         "samplers": _SAMPLERS,
         "seed": ENGINE_SEED if seed is None else seed,
         "stop": list(sampling.stop),

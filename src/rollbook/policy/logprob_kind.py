@@ -7,19 +7,25 @@ inverse; where truncation is, all other tokens are gone. What fits none of the t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from math import exp
 
 from rollbook.errors import UsageError
-from rollbook.trace.call import LogprobKind
+from rollbook.trace.call import LogprobKind, Sampling
 from rollbook.trace.checks import LOGPROB_SLACK
 
-__all__ = ["LISTED", "TEMPERATURE", "kind_of"]
+__all__ = ["LISTED", "PROBES", "TEMPERATURE", "Listed", "find_kind", "kind_of"]
 
 LISTED = 4
 """Tokens that each request lists beside the sampled one."""
 TEMPERATURE = 0.5
 """Of the second request."""
+PROBES = (
+    Sampling(max_tokens=1, seed=0),
+    Sampling(max_tokens=1, seed=0, temperature=TEMPERATURE),
+    Sampling(max_tokens=1, seed=0, top_k=1),
+)
+"""The three requests: untouched, tempered, cut."""
 _LEAST_GAP = 0.2
 """Between two tokens' logprobs, above what rounding and batching do to them."""
 _TOLERANCE = 0.2
@@ -29,6 +35,12 @@ _SENTINEL = -9999.0
 
 Listed = Mapping[int, float]
 """Logprobs by token id."""
+
+
+async def find_kind(ask: Callable[[Sampling], Awaitable[Listed]]) -> LogprobKind:
+    """The kind, from an engine that `ask` makes one request of; an engine that lists nothing has kind `unknown`."""
+    plain, tempered, cut = [await ask(probe) for probe in PROBES]
+    return kind_of(plain, tempered, cut)
 
 
 def kind_of(plain: Listed, tempered: Listed, cut: Listed) -> LogprobKind:

@@ -1,6 +1,8 @@
 """The one grammar of policy names, read into tagged values; nothing is opened or connected here.
 
 local | local:MODEL | local:PATH.gguf | vllm:URL | sglang:URL | llamacpp:URL | text:URL#MODEL | scripted:FILE
+
+Where an engine serves several models, ``#MODEL`` behind its URL says which one.
 """
 
 from __future__ import annotations
@@ -17,8 +19,11 @@ from rollbook.errors import UsageError
 __all__ = ["EngineKind", "LocalName", "PolicyName", "RemoteName", "ScriptedName", "TextName", "parse_policy_name"]
 
 DEFAULT_MODEL = "smollm2-135m"
-RUNS = "local, local:MODEL, local:PATH.gguf or scripted:FILE"
-"""The part of the grammar that this version runs: what an error offers."""
+RUNS = (
+    "local, local:MODEL, local:PATH.gguf, vllm:URL, sglang:URL, llamacpp:URL, text:URL#MODEL (for evaluation) or "
+    "scripted:FILE"
+)
+"""The whole grammar, as an error offers it."""
 
 
 class EngineKind(StrEnum):
@@ -44,9 +49,11 @@ class RemoteName(msgspec.Struct, frozen=True, tag="remote"):
 
     engine: EngineKind
     url: str
+    model: str | None = None
+    """The served model's name; None: the only one that is served."""
 
     def __str__(self) -> str:
-        return f"{self.engine}:{self.url}"
+        return f"{self.engine}:{self.url}" if self.model is None else f"{self.engine}:{self.url}#{self.model}"
 
 
 class TextName(msgspec.Struct, frozen=True, tag="text"):
@@ -69,6 +76,7 @@ class ScriptedName(msgspec.Struct, frozen=True, tag="scripted"):
 
 
 _ENGINES = {engine.value: engine for engine in EngineKind}
+_KINDS = ("local", *_ENGINES, "text", "scripted")
 
 PolicyName = LocalName | RemoteName | TextName | ScriptedName
 
@@ -90,12 +98,15 @@ def parse_policy_name(text: str) -> PolicyName:
             raise UsageError(f"{text!r} names no model: write text:URL#MODEL")
         return TextName(_url(text, url), model)
     if engine := _ENGINES.get(head):
-        return RemoteName(engine, _url(text, rest))
+        url, mark, model = rest.partition("#")
+        if mark and not model:
+            raise UsageError(f"{text!r} names no model behind its #: write {head}:URL#MODEL, or {head}:URL alone")
+        return RemoteName(engine, _url(text, url), model or None)
     raise UsageError(f"{text!r}: unknown kind of policy {head!r}{_hint(head)}: name it {RUNS}")
 
 
 def _hint(kind: str) -> str:
-    close = get_close_matches(kind, ("local", "scripted"), n=1)
+    close = get_close_matches(kind, _KINDS, n=1)
     return f" (did you mean {close[0]!r}?)" if close and close[0] != kind else ""
 
 

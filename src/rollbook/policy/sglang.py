@@ -23,7 +23,7 @@ import numpy as np
 
 from rollbook.errors import ConfigError, UsageError
 from rollbook.policy.http import HttpClient
-from rollbook.policy.kind import LISTED, find_kind
+from rollbook.policy.logprob_kind import LISTED, Listed, find_kind
 from rollbook.policy.protocol import Completion, PolicyInfo, TokenIds, check_completion
 from rollbook.policy.remote import (
     GREETING_SECONDS,
@@ -42,13 +42,12 @@ from rollbook.policy.sglang_wire import (
     check_sampling,
     experts_of,
     failure,
-    finish_of,
     generate_body,
     kind_for,
     probe_body,
-    spans_of,
 )
-from rollbook.policy.versions import version_of
+from rollbook.policy.stopping import check_stop_string, finish_of
+from rollbook.policy.versions import spans_of, version_of
 from rollbook.trace.call import Finish, Sampling
 from rollbook.trace.ending import Reason, RolloutFailure
 
@@ -117,13 +116,13 @@ class SglangPolicy:
         except ConfigError as error:
             raise UsageError(f"{name}: {error}") from error
 
-    async def _probe(self, http: HttpClient, sampling: Sampling) -> Sequence[float | None]:
+    async def _probe(self, http: HttpClient, sampling: Sampling) -> Listed:
         prompt = [min(self._config.stop_ids, default=1)]
         body = probe_body(prompt, sampling, listed=LISTED, rid=self._name("start"))
         reply = await http.send("POST", "/generate", body, seconds=GREETING_SECONDS)
         if reply.status != HTTPStatus.OK:
             raise failure(reply)
-        return Reply.of(reply).highest()
+        return Reply.of(reply).listed()
 
     async def sample(self, prompt: TokenIds, sampling: Sampling, *, session: str) -> Completion:
         check_sampling(sampling)
@@ -164,10 +163,8 @@ class SglangPolicy:
 
     def _completion(self, reply: Reply, sampling: Sampling, limit: int) -> Completion:
         meta, size = reply.meta_info, len(reply.output_ids)
-        finish = finish_of(meta.finish_reason)
-        if finish is Finish.LENGTH and size < limit:
-            detail = f"the engine stopped at {size} tokens for their number, {limit} were asked for"
-            raise RolloutFailure(Reason.ENGINE_CONTRACT, detail)
+        logprobs = reply.logprobs()
+        finish = self._finish(reply, sampling, limit)
         experts = None
         if self._experts is not None and size:
             if meta.routed_experts is None:
@@ -175,7 +172,7 @@ class SglangPolicy:
             experts = experts_of(meta.routed_experts, size, self._experts)
         return Completion(
             token_ids=np.array(reply.output_ids, np.int32),
-            logprobs=reply.logprobs(),
+            logprobs=logprobs,
             logprob_kind=kind_for(self.info.logprob_kind, sampling),
             finish=finish,
             engine_finish=str(meta.finish_reason),
@@ -186,6 +183,22 @@ class SglangPolicy:
             queue=meta.queue_time,
         )
 
+    def _finish(self, reply: Reply, sampling: Sampling, limit: int) -> Finish:
+        ids, reason, decode = reply.output_ids, reply.meta_info.finish_reason, self._config.decode
+        finish = finish_of(
+            reason.type,
+            last=ids[-1] if ids else None,
+            tokens=len(ids),
+            limit=limit,
+            ends=self._config.stop_ids.union(sampling.stop_token_ids),
+            matched=None if isinstance(reason.matched, list) else reason.matched,
+            stop=sampling.stop,
+        )
+        if finish is Finish.STOP_STRING and decode is not None:
+            token_ids = np.array(ids, np.int32)
+            check_stop_string(str(reason.matched), len(ids), lambda tokens: decode(token_ids[:tokens]))
+        return finish
+
     def _versions(self, reply: Reply, known: str | None, told: int | None) -> tuple[tuple[int, int], ...]:
         """`known`, `told`: the label and the version that stood when the request was sent."""
         meta, size = reply.meta_info, len(reply.output_ids)
@@ -194,7 +207,7 @@ class SglangPolicy:
         if not size:
             return ()
         if meta.weight_versions is not None:
-            return spans_of(meta.weight_versions, size)
+            return spans_of(((span.version, span.start, span.end) for span in meta.weight_versions), size)
         if meta.weight_version is None:
             return () if told is None else ((told, size),)
         version = version_of(meta.weight_version) if meta.weight_version == known else None

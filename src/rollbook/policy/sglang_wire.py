@@ -23,8 +23,7 @@ from rollbook.errors import ConfigError
 from rollbook.policy.align import checked_logprobs
 from rollbook.policy.http import HttpReply, error_of, failure_of
 from rollbook.policy.inner_error import read_body
-from rollbook.policy.versions import version_of
-from rollbook.trace.call import Finish, LogprobKind, Sampling
+from rollbook.trace.call import LogprobKind, Sampling
 from rollbook.trace.ending import Reason, RolloutFailure
 
 __all__ = [
@@ -37,11 +36,9 @@ __all__ = [
     "check_sampling",
     "experts_of",
     "failure",
-    "finish_of",
     "generate_body",
     "kind_for",
     "probe_body",
-    "spans_of",
 ]
 
 MAX_STOPS = 32
@@ -138,10 +135,10 @@ class Reply(msgspec.Struct):
             raise _contract("the ids beside the logprobs are not those that were sampled")
         return checked_logprobs(values)
 
-    def highest(self) -> list[float | None]:
-        """The highest logprobs of the first sampled place; empty where they are not listed."""
-        listed = self.meta_info.output_top_logprobs
-        return [value for value, _, _ in listed[0] or ()] if listed else []
+    def listed(self) -> dict[int, float]:
+        """The highest logprobs of the first sampled place by id; empty where they are not listed."""
+        listed = self.meta_info.output_top_logprobs or [None]
+        return {token: value for value, token, _ in listed[0] or () if value is not None}
 
 
 def check_sampling(sampling: Sampling) -> None:
@@ -223,19 +220,6 @@ def _sampling_params(sampling: Sampling, limit: int, stop_ids: frozenset[int]) -
 _SET = frozenset(_sampling_params(Sampling(), 1, frozenset()))
 
 
-def finish_of(reason: FinishReason) -> Finish:
-    """Our finish for the engine's. Raises `RolloutFailure` (`engine_contract`)."""
-    match reason.type:
-        case "stop":
-            return Finish.STOP_STRING if isinstance(reason.matched, str) else Finish.STOP
-        case "length":
-            return Finish.LENGTH
-        case "abort":
-            return Finish.ABORT
-        case other:
-            raise _contract(f"the engine stopped by {other[:60]!r}")
-
-
 def kind_for(found: LogprobKind, sampling: Sampling) -> LogprobKind:
     """The kind of one call's logprobs, from what the start `found` for plain requests.
 
@@ -250,27 +234,6 @@ def kind_for(found: LogprobKind, sampling: Sampling) -> LogprobKind:
     if not shaped or found is LogprobKind.PROCESSED:
         return found
     return LogprobKind.PROCESSED if found is LogprobKind.TEMPERATURE and not truncated else LogprobKind.UNKNOWN
-
-
-def spans_of(spans: Sequence[WeightSpan], tokens: int) -> tuple[tuple[int, int], ...]:
-    """Versions as (version, tokens) over the sampled tokens; empty where a label names none. Raises `RolloutFailure`
-    (`engine_contract`) where the spans do not cover the tokens."""
-    found: list[tuple[int, int]] = []
-    unnamed, end = False, 0
-    for span in spans:
-        if span.start != end or span.end < end:
-            raise _contract(f"the spans of weights leave a hole at token {end}")
-        end = span.end
-        version = version_of(span.version)
-        if version is None:
-            unnamed = True
-        elif found and found[-1][0] == version:
-            found[-1] = (version, found[-1][1] + span.end - span.start)
-        elif span.end > span.start:
-            found.append((version, span.end - span.start))
-    if end != tokens:
-        raise _contract(f"the spans of weights cover {end} of {tokens} tokens")
-    return () if unnamed else tuple(found)
 
 
 def experts_of(encoded: str, tokens: int, shape: tuple[int, int]) -> npt.NDArray[np.uint16]:

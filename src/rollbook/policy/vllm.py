@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from rollbook.policy.http import HttpClient
-from rollbook.policy.logprob_kind import TEMPERATURE, kind_of
+from rollbook.policy.logprob_kind import PROBES, kind_of
 from rollbook.policy.protocol import Completion, PolicyInfo, TokenIds, check_completion
 from rollbook.policy.remote import (
     GREETING_SECONDS,
@@ -35,11 +35,6 @@ _NOT_OFFERED = (
     HTTPStatus.NOT_FOUND,
     HTTPStatus.METHOD_NOT_ALLOWED,
     HTTPStatus.NOT_IMPLEMENTED,
-)
-_PROBES = (
-    Sampling(max_tokens=1, seed=0),
-    Sampling(max_tokens=1, seed=0, temperature=TEMPERATURE),
-    Sampling(max_tokens=1, seed=0, top_k=1),
 )
 
 
@@ -100,11 +95,11 @@ class VllmPolicy:
         version = (await http.get("/version", seconds=GREETING_SECONDS)).decode(_Version).version
         self._model = model.id
         self._route = Route.GENERATE if self._forced is None else self._forced
-        plain = await self._listed(http, _PROBES[0])
+        plain = await self._listed(http, PROBES[0])
         if plain is None:
             self._route = Route.COMPLETIONS
-            plain = await self._listed(http, _PROBES[0])
-        tempered, cut = [await self._listed(http, probe) for probe in _PROBES[1:]]
+            plain = await self._listed(http, PROBES[0])
+        tempered, cut = [await self._listed(http, probe) for probe in PROBES[1:]]
         return PolicyInfo(
             name=self._config.name,
             engine=f"vLLM {version} ({self._route})",

@@ -34,6 +34,9 @@ from rollbook.trace.runs import RunKind, Runs, compress_runs, expand_runs, make_
 
 __all__ = ["Encoder", "Piece", "shared_encoder"]
 
+LONG = 16_384
+"""Characters from which on the library is asked for a batch of one: only then does it give Python's lock up while it
+works, so that other threads go on (tokenizers 0.22)."""
 MAX_KEPT = 256
 """Characters of scaffold, and stretches of it, whose encodings are kept."""
 
@@ -189,7 +192,11 @@ class Encoder:
             )
 
     def _encode_bare(self, text: str, *, behind: bool) -> _Encoded:
-        encoding = (self._behind if behind else self._bare).encode(text, add_special_tokens=False)
+        tokenizer = self._behind if behind else self._bare
+        if len(text) < LONG:
+            encoding = tokenizer.encode(text, add_special_tokens=False)
+        else:
+            (encoding,) = tokenizer.encode_batch([text], add_special_tokens=False)
         ids = encoding.ids
         if self._unknown is not None and self._unknown in ids:
             raise ModelError(f"the tokenizer cannot spell plain text such as {text[:60]!r}")

@@ -19,6 +19,8 @@ import msgspec
 
 __all__ = ["Limiter", "LimiterStats", "Rate"]
 
+AGAIN = 0.002
+"""Seconds after which a rate that could not be paused is asked again."""
 MAX_SPREAD = 30.0
 """The most seconds over which those who waited for the end of a pause come back."""
 
@@ -30,8 +32,8 @@ class Rate(Protocol):
         """Take a grant and return 0, or return the seconds after which to ask again. Never waits."""
         ...
 
-    def pause(self, seconds: float) -> None:
-        """No grant to anybody for so long."""
+    def pause(self, seconds: float) -> bool:
+        """No grant to anybody for so long. False where that must be asked for again. Never waits."""
         ...
 
 
@@ -103,8 +105,7 @@ class Limiter:
             self._paused += opens - max(self._opens, now)
             self._opens = opens
             self._spread = min(seconds, MAX_SPREAD) if spread is None else spread
-        if self._rate is not None:
-            self._rate.pause(seconds)
+        self._pause_rate(opens)
 
     def stats(self) -> LimiterStats:
         """What it did so far."""
@@ -119,6 +120,11 @@ class Limiter:
             waited=self._waited,
             paused=self._paused - max(self._opens - monotonic(), 0.0),
         )
+
+    def _pause_rate(self, opens: float) -> None:
+        left = opens - monotonic()
+        if self._rate is not None and left > 0 and not self._rate.pause(left):
+            asyncio.get_running_loop().call_later(AGAIN, self._pause_rate, opens)
 
     def _wait(self, more: int) -> None:
         now = monotonic()

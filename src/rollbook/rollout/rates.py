@@ -48,7 +48,6 @@ class SharedRate:
         self._windows = ((math.ceil(per_second), 1.0 * MARGIN), (burst, burst / per_second * MARGIN))
         """So many grants in so many seconds."""
         self._kept = max(KEPT, math.ceil(per_second), burst)
-        self._pause = 0.0
         with self._failures():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -74,14 +73,15 @@ class SharedRate:
             self._write(opens, [*grants, now])
             return 0.0
 
-    def pause(self, seconds: float) -> None:
-        """No grant to anybody for so long, at most an hour; a longer pause that is on stays. Where another process has
-        the lock, it is entered when this one next asks for a grant. Raises `StoreError`."""
-        now = monotonic()
-        self._pause = max(self._pause, now + min(seconds, MAX_PAUSE))
+    def pause(self, seconds: float) -> bool:
+        """No grant to anybody for so long, at most an hour; a longer pause that is on stays. False where another
+        process has the lock: it must be asked for again. Raises `StoreError`."""
         with self._locked() as mine:
             if mine:
-                self._write(*self._read(now))
+                now = monotonic()
+                opens, grants = self._read(now)
+                self._write(max(opens, now + min(seconds, MAX_PAUSE)), grants)
+            return mine
 
     def close(self) -> None:
         """Free the file."""
@@ -107,7 +107,7 @@ class SharedRate:
             raise StoreError(f"{self._path} is no list of grants; delete it where no run is going")
         opens, *grants = struct.unpack(f"<{len(data) // 8}d", data) or (0.0,)
         known = [grant for grant in grants if grant <= now]
-        return max(self._pause, opens if opens <= now + MAX_PAUSE else 0.0), known
+        return (opens if opens <= now + MAX_PAUSE else 0.0), known
 
     def _write(self, opens: float, grants: list[float]) -> None:
         """One write over what stands there: a process that is killed leaves the old or the new."""

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import msgspec
 
-from rollbook.envs import Environment, ForeignError, ToolSet, call_foreign
+from rollbook.envs import Environment, ForeignError, ToolSet, call_foreign, compute
 from rollbook.envs.convert import plain_json
 from rollbook.errors import ConfigError, RecordError, RollbookError, StoreError, boundary
 from rollbook.rewards import score_trace
@@ -71,6 +71,9 @@ class RolloutSettings:
         if self.sampling.max_tokens is not None:
             raise ConfigError("Sampling.max_tokens is set by the limits; use Limits(max_generation=...) instead")
 
+
+BIG_RECORD = 256 * 1024
+"""Bytes of tokens and characters of text; encoding more takes over a millisecond."""
 
 DEFAULT_SETTINGS = RolloutSettings()
 """Default limits, the model's own distribution, the default rules, the plain loop."""
@@ -239,11 +242,21 @@ async def _close(state: RolloutState) -> None:
         await _clean_up(state)
     trace.update(times=state.watch.split(), finished=time.time())
     try:
-        state.sink.seal(trace)
+        await _seal(state)
     except StoreError as error:
         # The record in memory is whole; the disk may have been full for a moment only.
         trace.note("store", str(error))
+        await _seal(state)
+
+
+async def _seal(state: RolloutState) -> None:
+    """A large record is encoded and compressed in a thread: on the loop it would hold every other rollout up."""
+    trace = state.trace
+    size = trace.graph.nbytes + sum(len(message.content) for message in trace.graph.messages)
+    if size < BIG_RECORD:
         state.sink.seal(trace)
+    else:
+        await compute(state.sink.seal, trace)
 
 
 async def _clean_up(state: RolloutState) -> None:

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from rollbook.envs import compute
 from rollbook.errors import ModelError, RecordError
 from rollbook.policy.protocol import Completion, TokenIds
 from rollbook.render.context import Extension, Past, Rewrite, go_on
@@ -44,12 +45,15 @@ from rollbook.trace import (
 
 __all__ = ["observe", "take_turn"]
 
+LONG = 16_384
+"""Characters of an observation; rendering more takes over ten milliseconds."""
+
 
 async def take_turn(state: RolloutState, observation: Sequence[Message]) -> Message:
     """One request and its reply, recorded. Raises `Stopped` at a limit and `RolloutFailure` where the engine
     failed."""
     with state.watch.span(Part.CPU):
-        step = _render(state, observation, state.context)
+        step = await _rendered(state, observation)
     allowance = state.budget.allowance(_prompt_tokens(state, step), state.loaded.policy.info.context_length)
     if isinstance(allowance, Ending):
         observe(state, observation)
@@ -73,6 +77,13 @@ def observe(state: RolloutState, observation: Sequence[Message]) -> None:
     """Render and record messages that nothing is sampled behind: the path that holds the last turn goes on."""
     with state.watch.span(Part.CPU):
         _record(state, _render(state, observation, ContextPolicy.KEEP))
+
+
+async def _rendered(state: RolloutState, observation: Sequence[Message]) -> Extension | Rewrite:
+    """A long observation is rendered in a thread: on the loop it would hold every other rollout up."""
+    if sum(len(message.content) for message in observation) < LONG:
+        return _render(state, observation, state.context)
+    return await compute(_render, state, observation, state.context)
 
 
 def _render(state: RolloutState, observation: Sequence[Message], policy: ContextPolicy) -> Extension | Rewrite:

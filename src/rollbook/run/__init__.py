@@ -1,13 +1,16 @@
 """A run: configuration, resume, the wiring of the other rooms, and what came out."""
 
+from rollbook.run.access import Access
 from rollbook.run.config import RunConfig, differences
+from rollbook.run.fitness import refuse_unfit
+from rollbook.run.keeping import Progress
 from rollbook.run.open import open_run
 from rollbook.run.policies import load_policy, load_renderer, policy_of
 from rollbook.run.report import report
 from rollbook.run.report_rows import RunReport
 from rollbook.run.resources import ResourceReport, read_resources, resource_report, write_resources
 from rollbook.run.resume import check_folder
-from rollbook.run.runner import CONCURRENCY, Progress, RunOutcome, run
+from rollbook.run.runner import CONCURRENCY, RunOutcome, run
 from rollbook.run.selection import GroupFacts, SelectionReport, selection
 from rollbook.run.standing import Standing, standing
 from rollbook.run.stream import ClosedGroup, RolloutStream, StreamStats, open_stream
@@ -15,6 +18,7 @@ from rollbook.run.templates import check_template
 
 __all__ = [
     "CONCURRENCY",
+    "Access",
     "ClosedGroup",
     "GroupFacts",
     "Progress",
@@ -35,6 +39,7 @@ __all__ = [
     "open_stream",
     "policy_of",
     "read_resources",
+    "refuse_unfit",
     "report",
     "resource_report",
     "run",

@@ -41,6 +41,9 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     sampling: Sampling = Sampling()
     context: ContextPolicy = ContextPolicy.KEEP
     """How earlier turns stand in later prompts: as sampled, or as the chat template writes them later."""
+    tokenizer: str | None = None
+    """Of a remote engine's model: the path of a tokenizer folder or a GGUF file, or a policy that has files; None:
+    where the engine says that its model lies."""
     template: str | None = None
     """The path of a chat template to use instead of the model's own; None: the model's own."""
     template_date: date | None = None

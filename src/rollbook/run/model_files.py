@@ -8,7 +8,7 @@ from pathlib import Path
 from rollbook.errors import UsageError
 from rollbook.models import ModelFiles, ProgressCallback, has_tokenizer, load_folder, load_gguf, load_model
 from rollbook.policy import LocalName, PolicyName, ScriptedName
-from rollbook.policy.names import DEFAULT_MODEL, RUNS
+from rollbook.policy.names import DEFAULT_MODEL
 
 __all__ = ["files_at", "files_of", "spells_policy"]
 
@@ -33,4 +33,4 @@ def files_of(name: PolicyName, cache: Path, progress: ProgressCallback | None) -
         case ScriptedName():
             return load_model(DEFAULT_MODEL, cache, progress)
         case _:
-            raise UsageError(f"policy '{name}': this version does not run such an engine; name {RUNS}")
+            raise UsageError(f"policy '{name}' has no files of its own: its tokenizer is named beside it")

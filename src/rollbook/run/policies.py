@@ -9,7 +9,7 @@ are of the tokenizer that lies beside it, in any form that `load_folder` takes, 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date as Date  # noqa: N812 (a parameter is called `date`)
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -18,11 +18,22 @@ from rollbook.audit import Reencoder
 from rollbook.errors import ConfigError, UsageError
 from rollbook.models import ModelFiles, ProgressCallback, default_cache
 from rollbook.models.harmony_ranks import is_harmony
-from rollbook.policy import Policy, PolicyName, ScriptedName, load_script, parse_policy_name
+from rollbook.policy import (
+    Policy,
+    PolicyName,
+    RemoteName,
+    ScriptedName,
+    TextName,
+    TokenIds,
+    load_script,
+    parse_policy_name,
+)
 from rollbook.render import HERMES_EXAMPLES, NATIVE_TOOLS, ChatRenderer, RendererConfig, TextStream
 from rollbook.rollout import LoadedPolicy
+from rollbook.run.access import CONNECTIONS, Access
 from rollbook.run.config import RunConfig
-from rollbook.run.model_files import files_at, files_of, spells_policy
+from rollbook.run.model_files import files_at, spells_policy
+from rollbook.run.served import ModelSource, files_for
 from rollbook.run.templates import as_moment, compile_template, read_template, template_of
 
 __all__ = ["LocalRenderer", "load_policy", "load_renderer", "policy_of", "renderer_for"]
@@ -42,6 +53,9 @@ class LocalRenderer(Reencoder, Protocol):
 def load_policy(
     name: str,
     *,
+    tokenizer: Path | str | None = None,
+    api_key: str | None = None,
+    connections: int = CONNECTIONS,
     template: Path | str | None = None,
     date: Date | None = None,
     variables: Mapping[str, Any] | None = None,
@@ -50,23 +64,40 @@ def load_policy(
 ) -> LoadedPolicy:
     """The policy called `name` with its renderer; not started yet.
 
-    `name`: ``local``, ``local:smollm2-135m``, ``local:PATH.gguf`` or ``scripted:FILE``. `template`: a file with the
-    template to use instead of the model's own. `date`: for a template that asks for one. `variables`: further template
-    variables, plain JSON data. `cache`: where fetched models are kept; None: the user's cache folder. `progress`: told
-    about downloads. Raises `UsageError` with the remedy.
+    `name`: ``local``, ``local:smollm2-135m``, ``local:PATH.gguf``, ``scripted:FILE``, or an engine: ``vllm:URL``,
+    ``sglang:URL``, ``llamacpp:URL``, each with ``#MODEL`` where it serves several. ``text:URL#MODEL`` is a text-only
+    endpoint for evaluation: it has no renderer, and takes none of what is set of one. `tokenizer`: of an engine's model
+    (a tokenizer folder, a GGUF file, or a policy with files such as ``local:smollm2-135m``); None: where the engine
+    says that its model lies. `api_key`: sent to the engine, kept nowhere.
+    `connections`: to the engine at once. `template`: a file with the template to use
+    instead of the model's own. `date`: for a template that asks for one. `variables`: further template variables, plain
+    JSON data. `cache`: where fetched models are kept; None: the user's cache folder. `progress`: told about downloads.
+    Raises `UsageError` with the remedy.
     """
-    parsed = parse_policy_name(name)
+    parsed, access = parse_policy_name(name), Access(api_key=api_key, connections=connections)
+    if isinstance(parsed, TextName):
+        if tokenizer is not None or template is not None or date is not None or variables:
+            raise ConfigError(f"{name} renders by itself: give no tokenizer and nothing of a template")
+        return LoadedPolicy(_remote_module(parsed).open_text(parsed, access))
     # a file that cannot be read is found out before a model is fetched for it
     script = load_script(parsed.path) if isinstance(parsed, ScriptedName) else None
     text = _text(template)
-    files = files_of(parsed, cache or default_cache(), progress)
+    source = ModelSource(tokenizer=tokenizer, api_key=api_key, cache=cache or default_cache(), progress=progress)
+    files = files_for(parsed, source)
     renderer = renderer_for(files, cache, template=text, date=date, variables=variables)
-    return LoadedPolicy(_embedded(parsed, files) if script is None else script, renderer)
+    if script is not None:
+        return LoadedPolicy(script, renderer)
+    if isinstance(parsed, RemoteName):
+        client = _remote_module(parsed).open_remote(parsed, renderer.info.stop_ids, renderer.decode, access)
+        return LoadedPolicy(client, renderer)
+    return LoadedPolicy(_embedded(parsed, files), renderer)
 
 
 def load_renderer(
     name: str | Path,
     *,
+    tokenizer: Path | str | None = None,
+    api_key: str | None = None,
     template: Path | str | None = None,
     date: Date | None = None,
     variables: Mapping[str, Any] | None = None,
@@ -79,16 +110,28 @@ def load_renderer(
     `Path`. The rest as in `load_policy`.
     """
     text, kept = _text(template), cache or default_cache()
-    files = files_at(Path(name), kept) if _is_path(name) else files_of(parse_policy_name(str(name)), kept, progress)
+    if _is_path(name):
+        files = files_at(Path(name), kept)
+    else:
+        source = ModelSource(tokenizer=tokenizer, api_key=api_key, cache=kept, progress=progress)
+        files = files_for(parse_policy_name(str(name)), source)
     return renderer_for(files, cache, template=text, date=date, variables=variables)
 
 
 def policy_of(
-    config: RunConfig, *, cache: Path | None = None, progress: ProgressCallback | None = None
+    config: RunConfig,
+    *,
+    api_key: str | None = None,
+    connections: int = CONNECTIONS,
+    cache: Path | None = None,
+    progress: ProgressCallback | None = None,
 ) -> LoadedPolicy:
-    """The policy of a run, with the template that the run asks for. As `load_policy`."""
+    """The policy of a run, with the tokenizer and template that the run asks for. As `load_policy`."""
     return load_policy(
         config.policy,
+        tokenizer=config.tokenizer,
+        api_key=api_key,
+        connections=connections,
         template=None if config.template is None else Path(config.template),
         date=config.template_date,
         variables=config.template_variables,
@@ -158,6 +201,28 @@ def _embedded(name: PolicyName, files: ModelFiles) -> Policy:
             "Rollbook's checkout"
         ) from error
     return cast("_Embedded", module).open_embedded(str(name), files)
+
+
+class _Remote(Protocol):
+    """`rollbook.run.remote`."""
+
+    def open_remote(
+        self, name: RemoteName, stop_ids: frozenset[int], decode: Callable[[TokenIds], str], access: Access
+    ) -> Policy: ...
+
+    def open_text(self, name: TextName, access: Access) -> Policy: ...
+
+
+def _remote_module(name: RemoteName | TextName) -> _Remote:
+    try:
+        module = importlib.import_module("rollbook.run.remote")
+    except ModuleNotFoundError as error:
+        if error.name != "aiohttp":
+            raise
+        raise UsageError(
+            f"policy '{name}' needs the package aiohttp: run pip install '.[engines]' in Rollbook's checkout"
+        ) from error
+    return cast("_Remote", module)
 
 
 class _Harmony(Protocol):

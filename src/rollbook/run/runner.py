@@ -7,40 +7,21 @@ was finished is never run again on resume; what was in flight when a run died, w
 
 from __future__ import annotations
 
-import asyncio
 import functools
-import random
-from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rollbook.errors import ConfigError, RecordError, boundary
-from rollbook.rollout import EnvFactory, LoadedPolicy
-from rollbook.rollout.pool import Carrier, GroupBook, Listener, Scheduler
+from rollbook.rollout import LoadedPolicy
+from rollbook.run.access import Access
 from rollbook.run.config import RunConfig
-from rollbook.run.crews import Plant, open_crew
-from rollbook.run.keeping import Keeper, Progress, Silent
-from rollbook.run.planning import Planner
-from rollbook.run.policies import policy_of
-from rollbook.run.resources import resource_report, write_resources
-from rollbook.run.resume import check_folder, open_folder
-from rollbook.run.summary_table import write_summary_table
-from rollbook.store import RecoveryReport, RunReader, RunWriter
-from rollbook.trace import Task
-from rollbook.trace.wire import decode_record, encode_record
-from rollbook.worlds import make
+from rollbook.run.keeping import Progress, Silent
+from rollbook.run.works import Asked, next_book, open_works
+from rollbook.store import RecoveryReport
 
-__all__ = ["CONCURRENCY", "Asked", "Progress", "RunOutcome", "Works", "next_book", "open_works", "run"]
+__all__ = ["CONCURRENCY", "RunOutcome", "run"]
 
 CONCURRENCY = 8
 """Rollouts in flight at once, unless told otherwise."""
-JITTER_PER_ROLLOUT = 0.002
-"""Seconds of start jitter for each rollout that starts at once, so that an engine is not hit by all in one moment."""
-MAX_JITTER = 5.0
-ORDER_SLACK = 60.0
-"""Seconds beyond its own limits after which an attempt is given up for lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +46,7 @@ async def run(
     workers: int = 0,
     start_jitter: float | None = None,
     policy: LoadedPolicy | None = None,
+    access: Access | None = None,
     progress: Progress | None = None,
 ) -> RunOutcome:
     """Run a configuration into `folder`.
@@ -72,7 +54,8 @@ async def run(
     `resume`: go on with the run that is there. `allow_changed`: also where limits, sampling, rules or the policy are
     others now. `concurrency`: rollouts at once, over all workers. `workers`: processes that run them; 0: this one.
     `start_jitter`: seconds over which the first rollouts start; None: a little for each. `policy`: takes the place of
-    the one that the configuration names, and of what it says of the template; for this process alone.
+    the one that the configuration names, and of what it says of the template, in this process; workers load their own
+    by its name. `access`: an engine's key, and where models are kept.
 
     Raises `UsageError` where the folder, the configuration or the policy do not allow it, with the remedy. Cancelling
     it, or a full disk, keeps every finished rollout: a resume goes on from there.
@@ -87,138 +70,9 @@ async def run(
         start_jitter=start_jitter,
         policy=policy,
         progress=progress or Silent(),
+        access=access or Access(),
     )
     async with open_works(asked) as works:
         scheduler = works.scheduler(works.crew, works.keeper)
         await scheduler.run(functools.partial(next_book, works.planner, works.keeper))
     return RunOutcome(works.folder, config, works.writer.recovery, works.interrupted)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What is asked of a run, as in `run`."""
-
-    config: RunConfig
-    folder: Path | str
-    resume: bool
-    allow_changed: bool
-    concurrency: int
-    workers: int
-    start_jitter: float | None
-    policy: LoadedPolicy | None
-    progress: Progress
-    rounds: int | None = 1
-    """How often the tasks are gone through; None: for ever."""
-
-    def __post_init__(self) -> None:
-        if self.concurrency < 1 or self.workers < 0:
-            raise ConfigError(
-                f"a run needs at least 1 rollout at once and no negative workers, not {self.concurrency}, "
-                f"{self.workers}"
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Works:
-    """A run that is open: all that it takes to run its groups."""
-
-    asked: Asked
-    folder: Path
-    run_id: str
-    writer: RunWriter
-    planner: Planner
-    keeper: Keeper
-    crew: Carrier
-    interrupted: tuple[str, ...]
-    """As in `RunOutcome`."""
-
-    def scheduler(self, carrier: Carrier, listener: Listener) -> Scheduler:
-        """A scheduler with the settings of the run."""
-        config, concurrency = self.asked.config, self.asked.concurrency
-        return Scheduler(
-            carrier,
-            listener,
-            concurrency=concurrency,
-            order_seconds=_order_seconds(config),
-            group_seconds=config.groups.deadline,
-            jitter=functools.partial(random.uniform, 0.0, _jitter(self.asked.start_jitter, concurrency)),
-        )
-
-
-@asynccontextmanager
-async def open_works(asked: Asked) -> AsyncGenerator[Works]:
-    """Open a run's folder and start its crew; raises as `run` does. Whatever happens within, all that ended is kept."""
-    config, path = asked.config, _fixed(Path(asked.folder))
-    make_env = functools.partial(make, config.environment, **config.options)
-    check_folder(config, path, resume=asked.resume, allow_changed=asked.allow_changed)
-    tasks = _tasks(make_env, config)
-    loaded = asked.policy or await asyncio.to_thread(policy_of, config)
-    run_id, writer = open_folder(config, path, resume=asked.resume, allow_changed=asked.allow_changed)
-    with writer:
-        interrupted = tuple(writer.seal_interrupted())
-        planner = Planner(config, tasks, run_id, RunReader(path), rounds=asked.rounds)
-        keeper = Keeper(config, planner, writer, asked.progress)
-        keeper.begin()
-        plant = Plant(
-            config=config, folder=path, run_id=run_id, make_env=make_env, loaded=loaded, writer=writer, keeper=keeper
-        )
-        async with open_crew(plant, asked.workers) as crew:
-            reporting = asyncio.create_task(keeper.report(crew))
-            try:
-                yield Works(
-                    asked=asked,
-                    folder=path,
-                    run_id=run_id,
-                    writer=writer,
-                    planner=planner,
-                    keeper=keeper,
-                    crew=crew,
-                    interrupted=interrupted,
-                )
-            finally:
-                reporting.cancel()
-                await asyncio.gather(reporting, return_exceptions=True)
-                write_resources(path, resource_report(crew.snapshot(), asked.workers or 1))
-        await asyncio.to_thread(write_summary_table, path)
-
-
-async def next_book(planner: Planner, keeper: Keeper) -> GroupBook | None:
-    """The next group. While one is open that may turn out to be without a signal, there may be a further one."""
-    while (book := planner.next_book()) is None and keeper.may_replace:
-        await keeper.closing()
-    if book is not None:
-        keeper.opened(book)
-    return book
-
-
-def _order_seconds(config: RunConfig) -> float | None:
-    limits = config.limits
-    if limits.wall is None:
-        return None
-    return limits.wall + limits.setup_timeout + 2 * limits.score_timeout + limits.cleanup_timeout + ORDER_SLACK
-
-
-def _jitter(asked: float | None, concurrency: int) -> float:
-    return min(JITTER_PER_ROLLOUT * concurrency, MAX_JITTER) if asked is None else asked
-
-
-def _fixed(folder: Path) -> Path:
-    """The folder, whatever an environment makes of the working folder."""
-    return folder.absolute()
-
-
-def _tasks(make_env: EnvFactory, config: RunConfig) -> Sequence[Task]:
-    """The tasks that were asked for, then those that may replace groups without a signal."""
-    name, count = f"environment {config.environment!r}", config.tasks + config.groups.resample
-    with boundary(f"{name} cannot give its tasks", ConfigError):
-        tasks = list(make_env().tasks(count, config.seed))
-    try:
-        decode_record(encode_record(tasks), list[Task], "tasks")
-    except RecordError as error:
-        raise ConfigError(f"{name} gives tasks that cannot be kept: {error}; a Task holds plain JSON data") from error
-    if len(tasks) != count:
-        raise ConfigError(f"{name} gives {len(tasks)} tasks; ask for no more than that")
-    twice = [task for task, count in Counter(task.id for task in tasks).items() if count > 1]
-    if twice:
-        raise ConfigError(f"{name} gives two tasks the id {twice[0]!r}")
-    return tasks

@@ -21,11 +21,13 @@ from rollbook.rollout import LoadedPolicy
 from rollbook.rollout.pool import Carrier, GroupBook, Order, Result, Scheduler
 from rollbook.rollout.snapshot import Snapshot
 from rollbook.rollout.staleness import StalenessBound
+from rollbook.run.access import Access
 from rollbook.run.config import RunConfig
 from rollbook.run.keeping import Progress, Silent
 from rollbook.run.resume import StreamSettings, keep_stream
-from rollbook.run.runner import CONCURRENCY, Asked, Works, open_works
+from rollbook.run.runner import CONCURRENCY
 from rollbook.run.waiting import ClosedGroup, GroupQueue, StreamStats
+from rollbook.run.works import Asked, Works, open_works
 from rollbook.store import RunReader
 from rollbook.trace.facts import Staleness, stalenesses
 
@@ -135,6 +137,7 @@ async def open_stream(  # noqa: PLR0913 - what `run` takes, and what is between 
     workers: int = 0,
     start_jitter: float | None = None,
     policy: LoadedPolicy | None = None,
+    access: Access | None = None,
     progress: Progress | None = None,
 ) -> AsyncGenerator[RolloutStream]:
     """Run a configuration into `folder` while a trainer takes its groups.
@@ -158,6 +161,7 @@ async def open_stream(  # noqa: PLR0913 - what `run` takes, and what is between 
         start_jitter=start_jitter,
         policy=policy,
         progress=progress or Silent(),
+        access=access or Access(),
         rounds=rounds,
     )
     async with open_works(asked) as works, _opened(control):

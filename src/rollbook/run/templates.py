@@ -18,7 +18,8 @@ from rollbook.render.findings import TemplateReport
 from rollbook.render.judge import judge
 from rollbook.render.settings import plain_variables
 from rollbook.render.template import ChatTemplate
-from rollbook.run.model_files import files_at, files_of, spells_policy
+from rollbook.run.model_files import files_at, spells_policy
+from rollbook.run.served import ModelSource, files_for
 
 __all__ = ["VariablesUnread", "as_moment", "check_template", "compile_template", "read_template", "template_of"]
 
@@ -51,6 +52,8 @@ class _Source:
 def check_template(
     path: Path | str,
     *,
+    tokenizer: Path | str | None = None,
+    api_key: str | None = None,
     template: Path | str | None = None,
     stops: Sequence[str] = (),
     date: Date | None = None,
@@ -61,6 +64,7 @@ def check_template(
     """What the template at `path` does, property by property; ``report.sound`` says whether to train on it.
 
     `path`: a tokenizer folder, a GGUF file, a template (Jinja) alone, or a policy (``local``, or with a colon).
+    `tokenizer`, `api_key`: of a policy that is an engine behind a URL, as in `load_policy`.
     `template`: a file with the template to use instead of the model's own. `stops`: spellings of tokens that end an
     assistant's turn, besides those that the model names; a template alone needs them. `date`: for a template that asks
     for one. `variables`: further template variables; of a template alone, ``bos_token``, ``eos_token``, ``pad_token``
@@ -68,7 +72,8 @@ def check_template(
     remedy.
     """
     now = as_moment(date)
-    source = _read(path, None if template is None else Path(template), tuple(stops), cache, progress)
+    kept = ModelSource(tokenizer=tokenizer, api_key=api_key, cache=cache or default_cache(), progress=progress)
+    source = _read(path, None if template is None else Path(template), tuple(stops), kept)
     if not source.stops:
         raise UsageError(
             f"{source.name}: nothing says which token ends an assistant's turn; name it (stops, or --stop TOKEN)"
@@ -130,19 +135,14 @@ def _spelling(name: str, value: object) -> str:
     return value
 
 
-def _read(
-    path: Path | str,
-    template: Path | None,
-    stops: tuple[str, ...],
-    cache: Path | None,
-    progress: ProgressCallback | None,
-) -> _Source:
-    kept = cache or default_cache()
+def _read(path: Path | str, template: Path | None, stops: tuple[str, ...], kept: ModelSource) -> _Source:
     if spells_policy(path):
-        return _of_model(files_of(parse_policy_name(str(path)), kept, progress), template, stops)
+        return _of_model(files_for(parse_policy_name(str(path)), kept), template, stops)
     path = Path(path)
+    if kept.tokenizer is not None:
+        raise UsageError(f"{path} is no engine behind a URL: give no other tokenizer (--tokenizer)")
     if path.is_dir() or path.suffix == ".gguf":
-        return _of_model(files_at(path, kept), template, stops)
+        return _of_model(files_at(path, kept.cache), template, stops)
     if template is not None:
         raise UsageError(f"{path} is a template already: give a tokenizer folder or a GGUF file, or no second template")
     return _Source(path.name, read_template(path), stops)

@@ -38,6 +38,7 @@ from rollbook.trace.wire import (
 __all__ = [
     "PART_SECTIONS",
     "Entry",
+    "PackedTrace",
     "SegmentReader",
     "SegmentWriter",
     "begin_file",
@@ -88,8 +89,12 @@ def begin_file(path: Path, content: FileKind, writer: str, options: StoreOptions
     return file
 
 
-def pack_trace(packer: Packer, trace: Trace) -> tuple[bytes, bytes]:
-    """The frame of a whole trace, and the summary that is its header."""
+PackedTrace = tuple[bytes, bytes]
+"""The frame of a whole trace, and the summary that is its header."""
+
+
+def pack_trace(packer: Packer, trace: Trace) -> PackedTrace:
+    """Encode and compress a whole trace."""
     summary = encode_record(summarise(trace))
     part = encode_part(trace)
     sections = [
@@ -127,11 +132,11 @@ class SegmentWriter:
         """Bytes written."""
         return self._file.size
 
-    def append(self, trace: Trace) -> None:
+    def append(self, rollout: str, packed: PackedTrace) -> None:
         """Write one trace that has its ending."""
-        frame, summary = pack_trace(self._packer, trace)
+        frame, summary = packed
         offset = self._file.append(frame)
-        self._entries.append(Entry(trace.id, offset, len(frame)))
+        self._entries.append(Entry(rollout, offset, len(frame)))
         self._summaries.append(summary)
 
     def sync(self) -> None:

@@ -46,7 +46,7 @@ from rollbook.store.journal import Journal
 from rollbook.store.notes import AnnotationWriter
 from rollbook.store.repair import Folder, repair_folder
 from rollbook.store.report import RecoveryReport
-from rollbook.store.segment import SegmentWriter
+from rollbook.store.segment import PackedTrace, SegmentWriter, pack_trace
 from rollbook.trace.annotation import Annotation
 from rollbook.trace.ending import Ending, Reason
 from rollbook.trace.protocols import Sink
@@ -71,6 +71,7 @@ class RunWriter(Sink):
         self._options, self._writer = options, writer
         self._packer = Packer(options.level)
         self._guard = RLock()
+        self._packers: list[Packer] = []
         self._closed = False
         self._segment: SegmentWriter | None = None
         self._notes: dict[str, AnnotationWriter] = {}
@@ -170,11 +171,15 @@ class RunWriter(Sink):
     def seal(self, trace: Trace) -> None:
         """Write the whole trace into the segment; it must have its ending and is sealed afterwards.
 
-        A trace that was made elsewhere (an import) may be sealed without `begin`.
+        A trace that was made elsewhere (an import) may be sealed without `begin`. Encoding and compressing do not
+        hold other threads up.
         """
         with self._open():
             self._refuse_known(trace.id)
-            self._write(trace)
+        packed = self._pack(trace)
+        with self._open():
+            self._refuse_known(trace.id)
+            self._write(trace, packed)
             self._journal.sealed(trace.id)
 
     def _open(self) -> RLock:
@@ -191,11 +196,19 @@ class RunWriter(Sink):
                 "the next attempt its own id"
             )
 
-    def _write(self, trace: Trace) -> None:
+    def _pack(self, trace: Trace) -> PackedTrace:
+        """Compressors serve one thread at a time, so those that wait here are handed out."""
         if trace.tail.ending is None:
             raise RecordError("a trace without an ending cannot be sealed")
         trace.check()
-        self._open_segment().append(trace)
+        packer = self._packers.pop() if self._packers else Packer(self._options.level)
+        try:
+            return pack_trace(packer, trace)
+        finally:
+            self._packers.append(packer)
+
+    def _write(self, trace: Trace, packed: PackedTrace) -> None:
+        self._open_segment().append(trace.id, packed)
         trace.seal()
         self._found.sealed.add(trace.id)
 
@@ -277,7 +290,7 @@ class RunWriter(Sink):
             trace = found.load(flight)
             if trace is not None:
                 trace.end(Ending(Reason.INTERRUPTED, detail))
-                self._write(trace)
+                self._write(trace, self._pack(trace))
                 done.append(rollout)
             del found.in_flight[rollout]
         self._settle()

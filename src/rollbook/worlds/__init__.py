@@ -8,6 +8,7 @@ __all__ = ["WORLDS", "make", "names", "register"]
 
 WORLDS: dict[str, str] = {
     "calculator": "rollbook.worlds.calculator:Calculator",
+    "code": "rollbook.worlds.code:Code",
     "copy": "rollbook.worlds.copy_words:CopyWords",
     "guess": "rollbook.worlds.guess:Guess",
 }

@@ -90,7 +90,7 @@ async def holds(handle: Handle, fault: Fault) -> None:
     outcome = expected(handle.client, fault)
     fake = handle.fake
     assert fake is not None
-    async with handle.policy(seconds=0.15 if fault is Fault.SLOW else 30.0) as policy:
+    async with handle.policy(seconds=0.6 if fault is Fault.SLOW else 30.0) as policy:
         before = len(fake.log)
         done = await _call(handle, policy, outcome)
         entries = fake.log[before:]

@@ -28,7 +28,7 @@ SLOW = {  # these need a long generation: its end is an id that the model never 
 @pytest.mark.parametrize(("client", "check"), PAIRS)
 def test_check(client: Client, check: Check) -> None:
     shape = EngineShape(stop_ids=(900,) if check.name in SLOW else (2,), seed=3)
-    latency = Latency(per_token=0.002) if check.name in SLOW else None
+    latency = Latency(per_token=0.005) if check.name in SLOW else None
     with FakeEngine(client.dialect, shape=shape, latency=latency) as fake:
         handle = Handle(
             client=client,

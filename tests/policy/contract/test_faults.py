@@ -18,7 +18,7 @@ PAIRS = [pytest.param(client, fault, id=f"{client.name}-{fault}") for client in 
 @pytest.mark.parametrize(("client", "fault"), PAIRS)
 def test_fault(client: Client, fault: Fault) -> None:
     shape = EngineShape(stop_ids=(900,), seed=3)
-    plan = FaultPlan(sessions={"struck": [fault]}, retry_after=7.5, slow=0.4)
+    plan = FaultPlan(sessions={"struck": [fault]}, retry_after=7.5, slow=1.5)
     with FakeEngine(client.dialect, shape=shape, faults=plan) as fake:
         handle = Handle(
             client=client,

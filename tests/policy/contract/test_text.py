@@ -79,7 +79,7 @@ def test_what_it_cannot_do_is_refused_before_a_request() -> None:
 @pytest.mark.parametrize("fault", sorted(ON_THE_WIRE))
 def test_fault(fault: Fault) -> None:
     outcome = OUTCOMES[fault]
-    plan = FaultPlan(sessions={"s": [fault]}, retry_after=7.5, slow=0.4)
+    plan = FaultPlan(sessions={"s": [fault]}, retry_after=7.5, slow=1.5)
 
     async def main(policy: TextPolicy) -> None:
         with pytest.raises(RolloutFailure) as caught:
@@ -91,7 +91,7 @@ def test_fault(fault: Fault) -> None:
         assert (await ask(policy)).finish is Finish.STOP
 
     with FakeEngine(Dialect.OPENAI, faults=plan) as fake:
-        used(fake, main, 0.15 if fault is Fault.SLOW else 30.0)
+        used(fake, main, 0.6 if fault is Fault.SLOW else 30.0)
         assert [entry.fault for entry in fake.log] == [fault, None]
 
 

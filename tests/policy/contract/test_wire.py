@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from rollbook.policy.testing import Dialect, EngineShape, FakeEngine
+from rollbook.policy import Completion
+from rollbook.policy.testing import Dialect, EngineShape, FakeEngine, Latency
 from rollbook.trace import LogprobKind
 from tests.policy.contract.clients import CLIENTS, Check, Client, Handle
 from tests.policy.contract.test_checks import PROMPT
@@ -39,6 +40,27 @@ def run(client: Client, check: Check, kind: LogprobKind | None = None) -> None:
 @pytest.mark.parametrize(("client", "check"), PAIRS)
 def test_check(client: Client, check: Check) -> None:
     run(client, check)
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+def test_the_times_of_a_request_are_read(client: Client) -> None:
+    latency = Latency(queue=0.02, prefill=0.03, per_token=0.001)
+    with FakeEngine(client.dialect, latency=latency, shape=EngineShape(timings=True, stop_ids=(900,))) as fake:
+        handle = Handle(client, fake.url, frozenset({900}), PROMPT, 4096, client.can, fake=fake)
+
+        async def main() -> Completion:
+            async with handle.policy() as policy:
+                return await handle.greedy(policy, 10)
+
+        done = asyncio.run(main())
+    told = (done.queue, done.prefill, done.decode)
+    expected = {
+        Dialect.VLLM: (0.02, 0.03, 0.01),
+        Dialect.SGLANG: (0.02, None, None),
+        Dialect.LLAMACPP: (None, 0.03, 0.01),
+    }[client.dialect]
+    assert [value is None for value in told] == [value is None for value in expected]
+    assert all(abs((value or 0) - (wanted or 0)) < 1e-6 for value, wanted in zip(told, expected, strict=True))
 
 
 @pytest.mark.parametrize(("client", "kind"), KINDS)

@@ -44,7 +44,7 @@ def test_the_defaults_are_the_servers_and_not_neutral() -> None:
 def test_samplers_that_are_not_listed_do_nothing() -> None:
     fake = engine()
     hot = complete(fake, temperature=0.1, samplers=["top_k"])[1]["tokens"]
-    assert hot == complete(fake)[1]["tokens"]
+    assert hot == complete(fake)[1]["tokens"] == complete(fake, top_k=1, samplers=["temperature"])[1]["tokens"]
 
 
 def test_probabilities_behind_the_samplers() -> None:

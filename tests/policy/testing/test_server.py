@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -74,31 +75,38 @@ def test_times_are_taken() -> None:
     with FakeEngine(Dialect.VLLM, shape=LONG, latency=latency) as engine:
         began = time.monotonic()
         asyncio.run(ask(engine.url, 10))
-        spent = time.monotonic() - began
-    assert 0.2 <= spent < 0.5
-    assert 0.2 <= engine.log[0].seconds < 0.5
+        assert time.monotonic() - began >= 0.2
+    assert engine.log[0].seconds >= 0.2
 
 
-async def _meanwhile(engine: FakeEngine, act: Any, tokens: int = 40) -> Any:
-    """One generation of 0.4 s; `act` is done in a thread at its half."""
+TOKENS = 600
+
+
+def engine() -> FakeEngine:
+    """It takes six seconds for `TOKENS`, so that a busy machine finds it in the middle."""
+    return FakeEngine(Dialect.VLLM, shape=LONG, latency=Latency(per_token=0.01))
+
+
+async def _meanwhile(engine: FakeEngine, act: Callable[[], None], tokens: int = TOKENS) -> Any:
+    """One generation; `act` is done in a thread once it has some tokens."""
     task = asyncio.ensure_future(ask(engine.url, tokens))
     await asyncio.sleep(0.2)
     await asyncio.to_thread(act)
     return (await task)[1]["choices"][0]
 
 
-def engine() -> FakeEngine:
-    return FakeEngine(Dialect.VLLM, shape=LONG, latency=Latency(per_token=0.01))
-
-
 def test_new_weights_in_the_middle() -> None:
     with engine() as fake:
-        choice = asyncio.run(_meanwhile(fake, lambda: fake.update("v9")))
+
+        def act() -> None:
+            fake.update("v9")
+            time.sleep(0.1)
+            fake.abort("s")
+
+        choice = asyncio.run(_meanwhile(fake, act))
     first, second = choice["weight_versions"]
     assert (first["version"], second["version"]) == ("default", "v9")
-    assert 15 <= first["end"] <= 30
-    assert first["end"] == second["start"]
-    assert second["end"] == 40
+    assert 0 < first["end"] == second["start"] < second["end"] == len(choice["token_ids"])
 
 
 def test_an_abort_in_the_middle() -> None:
@@ -106,81 +114,110 @@ def test_an_abort_in_the_middle() -> None:
         choice = asyncio.run(_meanwhile(fake, lambda: fake.abort("s")))
         assert fake.log[0].finish == "abort"
     assert choice["finish_reason"] == "abort"
-    assert 15 <= len(choice["token_ids"]) <= 30
+    assert 10 <= len(choice["token_ids"]) < TOKENS
 
 
 def test_a_pause_that_keeps_takes_no_time_of_the_generation() -> None:
+    kept = list[int]()
     with engine() as fake:
 
-        def pause() -> None:
+        def act() -> None:
             fake.pause(Pause.KEEP)
             time.sleep(0.3)
             fake.update("v2")
+            time.sleep(0.3)
+            fake.update("v3")
+            kept.append(fake.running)
             fake.resume()
+            time.sleep(0.1)
+            fake.abort("s")
 
-        choice = asyncio.run(_meanwhile(fake, pause))
-        assert 0.65 <= fake.log[0].seconds < 1.2
-    assert 15 <= choice["weight_versions"][0]["end"] <= 30
+        choice = asyncio.run(_meanwhile(fake, act))
+    assert kept == [1]
+    assert [span["version"] for span in choice["weight_versions"]] == ["default", "v3"]
 
 
 def test_a_pause_that_waits_lets_it_finish() -> None:
     with engine() as fake:
-        choice = asyncio.run(_meanwhile(fake, lambda: fake.pause(Pause.WAIT)))
+        choice = asyncio.run(_meanwhile(fake, lambda: fake.pause(Pause.WAIT), 40))
         assert (fake.running, choice["finish_reason"]) == (0, "length")
+
+
+def soon(done: Callable[[], bool]) -> bool:
+    """Whether `done` comes true."""
+    for _ in range(1000):
+        if done():
+            return True
+        time.sleep(0.01)
+    return False
 
 
 @pytest.mark.parametrize(("dialect", "left"), [(Dialect.SGLANG, 0), (Dialect.LLAMACPP, 1)])
 def test_a_client_that_leaves_is_noticed_or_not(dialect: Dialect, left: int) -> None:
     paths = {
-        Dialect.SGLANG: ("/generate", {"input_ids": [1], "sampling_params": {"max_new_tokens": 40}}),
-        Dialect.LLAMACPP: ("/completion", {"prompt": [1], "n_predict": 40}),
+        Dialect.SGLANG: ("/generate", {"input_ids": [1], "sampling_params": {"max_new_tokens": 200}}),
+        Dialect.LLAMACPP: ("/completion", {"prompt": [1], "n_predict": 200}),
     }
 
-    async def leave(url: str) -> None:
+    async def leave(fake: FakeEngine) -> None:
         path, asked = paths[dialect]
-        task = asyncio.ensure_future(send(url, path, asked))
-        await asyncio.sleep(0.1)
+        task = asyncio.ensure_future(send(fake.url, path, asked))
+        assert await asyncio.to_thread(soon, lambda: fake.running == 1)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await asyncio.sleep(0.1)
 
     with FakeEngine(dialect, shape=LONG, latency=Latency(per_token=0.01)) as fake:
-        asyncio.run(leave(fake.url))
-        assert fake.log[0].cancelled
+        asyncio.run(leave(fake))
+        assert soon(lambda: fake.log[0].cancelled)
         assert fake.log[0].status is None
         assert fake.running == left
-        time.sleep(0.4)
-        assert fake.running == 0
+        assert soon(lambda: fake.running == 0)
 
 
 def test_sglang_aborts_by_a_running_name_and_what_begins_like_it() -> None:
-    shape = EngineShape(stop_ids=(99,))
-
-    async def main(url: str) -> list[str]:
-        asked = {"input_ids": [1], "sampling_params": {"max_new_tokens": 40}}
+    async def main(fake: FakeEngine) -> list[str]:
+        asked = {"input_ids": [1], "sampling_params": {"max_new_tokens": 3000}}
         names = ["a.1.", "a.1.2", "b.1."]
-        tasks = [asyncio.ensure_future(send(url, "/generate", {**asked, "rid": name})) for name in names]
-        await asyncio.sleep(0.1)
-        await send(url, "/abort_request", {"rid": "a."})
-        await send(url, "/abort_request", {"rid": "a.1."})
+        tasks = [asyncio.ensure_future(send(fake.url, "/generate", {**asked, "rid": name})) for name in names]
+        assert await asyncio.to_thread(soon, lambda: fake.running == 3)
+        await send(fake.url, "/abort_request", {"rid": "a."})
+        assert fake.running == 3
+        await send(fake.url, "/abort_request", {"rid": "a.1."})
+        assert await asyncio.to_thread(soon, lambda: fake.running == 1)
+        await send(fake.url, "/abort_request", {"abort_all": True})
         return [(await task)[1]["meta_info"]["finish_reason"]["type"] for task in tasks]
 
+    with FakeEngine(Dialect.SGLANG, shape=LONG, latency=Latency(per_token=0.01)) as fake:
+        assert asyncio.run(main(fake)) == ["abort"] * 3
+
+
+def test_sglang_with_several_tokenizer_workers_aborts_by_any_prefix() -> None:
+    async def main(fake: FakeEngine) -> str:
+        asked = {"input_ids": [1], "sampling_params": {"max_new_tokens": 3000}, "rid": "a.1."}
+        task = asyncio.ensure_future(send(fake.url, "/generate", asked))
+        assert await asyncio.to_thread(soon, lambda: fake.running == 1)
+        await send(fake.url, "/abort_request", {"rid": "a."})
+        return (await task)[1]["meta_info"]["finish_reason"]["type"]
+
+    shape = EngineShape(stop_ids=(99,), tokenizer_workers=2)
     with FakeEngine(Dialect.SGLANG, shape=shape, latency=Latency(per_token=0.01)) as fake:
-        assert asyncio.run(main(fake.url)) == ["abort", "abort", "length"]
+        assert asyncio.run(main(fake)) == "abort"
 
 
 def test_many_connections_at_once() -> None:
-    async def main(url: str) -> list[int]:
+    async def main(fake: FakeEngine) -> list[int]:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
 
             async def one() -> int:
-                async with client.post(url + "/inference/v1/generate", json=body()) as reply:
+                async with client.post(fake.url + "/inference/v1/generate", json=body()) as reply:
                     await reply.read()
                     return reply.status
 
-            return await asyncio.gather(*(one() for _ in range(400)))
+            tasks = [asyncio.ensure_future(one()) for _ in range(400)]
+            assert await asyncio.to_thread(soon, lambda: fake.running == 400)
+            assert fake.connections == 400
+            fake.abort("")
+            return await asyncio.gather(*tasks)
 
-    with FakeEngine(Dialect.VLLM, shape=LONG, latency=Latency(queue=0.5)) as fake:
-        assert set(asyncio.run(main(fake.url))) == {200}
-        started = [entry.started for entry in fake.log]
-    assert max(started) - min(started) < 0.5
+    with FakeEngine(Dialect.VLLM, shape=LONG, latency=Latency(queue=60.0)) as fake:
+        assert asyncio.run(main(fake)) == [200] * 400

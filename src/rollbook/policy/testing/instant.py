@@ -136,7 +136,7 @@ def _encoded(dialect: Dialect, ids: list[int], logprobs: list[float]) -> bytes:
     match dialect:
         case Dialect.VLLM:
             asked = VllmBody(token_ids=[1], sampling_params=SamplingParams(logprobs=0), return_token_ids=True)
-            reply = vllm_reply(answer, asked, name="instant", model="fake", stop_reason=None, details=True)
+            reply = vllm_reply(answer, asked, name="instant", model="fake", stop_reason=None, details=True, timed=False)
         case Dialect.SGLANG:
             wanted = SglangBody(input_ids=[1], return_logprob=True, return_prompt_token_ids=True)
             reply = sglang_reply(answer, wanted, rid="instant", label="default", text="")

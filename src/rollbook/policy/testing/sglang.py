@@ -98,7 +98,10 @@ class SglangSpeech:
         ask = self._ask(call, body)
         answer = await self._engine.answer(call, ask, zero=_ZERO)
         text = self._engine.shape.decode(answer.token_ids)
-        return generate_reply(answer, body, rid=ask.rid, label=self._engine.scheduler.label, text=text)
+        reply = generate_reply(answer, body, rid=ask.rid, label=self._engine.scheduler.label, text=text)
+        if self._engine.shape.timings:
+            reply["meta_info"]["queue_time"] = answer.times.queue
+        return reply
 
     def _ask(self, call: Call, body: GenerateBody) -> Ask:
         settings, params = self._engine.settings, body.sampling_params

@@ -37,6 +37,9 @@ class EngineShape:
     """vLLM: whether ``/inference/v1/generate`` is offered."""
     cached_details: bool = True
     """vLLM: whether cached tokens are told (``--enable-prompt-tokens-details``; the real server's default is not)."""
+    timings: bool = False
+    """Whether vLLM tells a request's times (``metrics``) and SGLang its queue (``--enable-metrics``), as neither does
+    by default. llama.cpp always tells them."""
     experts: tuple[int, int] | None = None
     """vLLM: (layers, experts a token) of the routing that is returned; None: none is."""
     tokenizer_workers: int = 1

@@ -102,6 +102,7 @@ class VllmSpeech:
             model=self._engine.shape.model,
             stop_reason=_stop_reason(answer, body.sampling_params),
             details=self._engine.shape.cached_details,
+            timed=self._engine.shape.timings,
         )
         self._add_experts(reply, answer, body.sampling_params)
         return reply
@@ -121,6 +122,7 @@ class VllmSpeech:
             model=self._engine.shape.model,
             stop_reason=_stop_reason(answer, body),
             details=self._engine.shape.cached_details,
+            timed=self._engine.shape.timings,
             decode=self._engine.shape.decode,
         )
         self._add_experts(reply, answer, body)

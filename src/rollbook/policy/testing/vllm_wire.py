@@ -133,6 +133,13 @@ def usage(answer: Answer, *, details: bool) -> dict[str, Any]:
     }
 
 
+def metrics(answer: Answer) -> dict[str, float]:
+    """``PerRequestMetrics``, in milliseconds."""
+    times = answer.times
+    parts = {"queue_time_ms": times.queue, "time_to_first_token_ms": times.prefill, "generation_time_ms": times.decode}
+    return {name: 1000 * seconds for name, seconds in parts.items()}
+
+
 def _finish(answer: Answer) -> str:
     return {Stop.LENGTH: "length", Stop.ABORT: "abort"}.get(answer.stop, "stop")
 
@@ -164,7 +171,14 @@ def _row(token: int, logprob: float, rank: int) -> dict[str, Any]:
 
 
 def generate_reply(
-    answer: Answer, body: GenerateBody, *, name: str, model: str, stop_reason: int | str | None, details: bool
+    answer: Answer,
+    body: GenerateBody,
+    *,
+    name: str,
+    model: str,
+    stop_reason: int | str | None,
+    details: bool,
+    timed: bool,
 ) -> dict[str, Any]:
     """``GenerateResponse`` with one choice. `name`: the request's id."""
     return {
@@ -176,6 +190,7 @@ def generate_reply(
         "prompt_token_ids": answer.prompt if body.return_token_ids else None,
         "kv_transfer_params": None,
         "output_mode": "tokens",
+        "metrics": metrics(answer) if timed else None,
         "choices": [
             {
                 "index": 0,
@@ -199,6 +214,7 @@ def completion_reply(
     model: str,
     stop_reason: int | str | None,
     details: bool,
+    timed: bool,
     decode: Callable[[Sequence[int]], str],
 ) -> dict[str, Any]:
     """``CompletionResponse`` with one choice."""
@@ -226,6 +242,7 @@ def completion_reply(
         "model": model,
         "choices": [choice],
         "usage": usage(answer, details=details),
+        "metrics": metrics(answer) if timed else None,
         "kv_transfer_params": None,
     }
 

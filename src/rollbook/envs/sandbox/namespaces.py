@@ -1,0 +1,216 @@
+"""Sandboxes in Linux namespaces, by ``bwrap`` or ``unshare``.
+
+What they leave on the host: processes that bear the ticket's label, and the control groups that it names. The workspace
+is memory of the holder's mount namespace and goes with it; no mount of it is ever seen by the host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import secrets
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from rollbook.envs.foreign import one_line
+from rollbook.envs.sandbox.child import Child, check_command, end_group, spawn
+from rollbook.envs.sandbox.files import parts_of, read_beneath
+from rollbook.envs.sandbox.groups import Counts, counts, find_parents, make_groups
+from rollbook.envs.sandbox.judge import Evidence, judge, lost
+from rollbook.envs.sandbox.launch import Host, Launch, Rights, limited
+from rollbook.envs.sandbox.processes import end_labelled
+from rollbook.envs.sandbox.protocol import FileRefused, Sandbox, Ticket, Wish
+from rollbook.envs.sandbox.removal import LOCAL, PATIENCE, remove_local
+from rollbook.envs.sandbox.result import ExecResult, Kind, SandboxInfo, SandboxLimits
+from rollbook.envs.sandbox.shield import to_the_end
+from rollbook.trace.ending import Reason, RolloutFailure
+
+__all__ = ["Namespaces", "this_host"]
+
+READY_SECONDS = 20.0
+"""How long the holder may take to make the workspace."""
+SLACK = 1 << 14
+"""Bytes of a launcher's own messages that are kept beside the command's output."""
+PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/bin"
+WRITE = 'mkdir -p -- "$(dirname -- "$1")" && cat > "$1"'
+_TOP = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+
+
+def this_host() -> Host:
+    """What launching needs to know of this machine."""
+    paths = [path for path in map(Path, _TOP) if path.exists() or path.is_symlink()]
+    links = tuple((str(path), os.readlink(path)) for path in paths if path.is_symlink())
+    return Host(os.geteuid() == 0, links, tuple(str(path) for path in paths if not path.is_symlink()))
+
+
+def environment(label: str) -> dict[str, str]:
+    """Of the processes that start something in a sandbox."""
+    name, _, value = label.partition("=")
+    return {name: value, "PATH": PATH}
+
+
+class Namespaces:
+    """Makes sandboxes of one kind, with one kind of rights."""
+
+    name = LOCAL
+
+    def __init__(self, kind: Kind, rights: Rights, host: Host, parents: Sequence[Path] | None = None) -> None:
+        """`parents`: where control groups are made; None: where they can be."""
+        self.launch = Launch(kind, rights, host)
+        self._parents = find_parents() if parents is None else tuple(parents)
+        self._holders: dict[str, subprocess.Popen[bytes]] = {}
+        self._made: dict[str, _Inside] = {}
+
+    @property
+    def kind(self) -> Kind:
+        return self.launch.kind
+
+    def plan(self, name: str) -> tuple[tuple[str, ...], bool]:
+        return tuple(str(parent / f"rollbook-{name}") for parent in self._parents), False
+
+    async def create(self, ticket: Ticket, wish: Wish) -> None:
+        try:
+            make_groups(ticket.groups, wish.limits)
+            argv = self.launch.holder(wish.limits, wish.readonly)
+            self._holders[ticket.id] = spawn(argv, environment(ticket.label))
+        except FileNotFoundError as error:
+            raise RolloutFailure(Reason.ENV_SETUP, f"sandbox: there is no {error.filename}") from error
+        except OSError as error:
+            raise lost(f"the sandbox could not be started: {error}") from error
+
+    async def ready(self, ticket: Ticket, wish: Wish) -> Sandbox:
+        holder = self._holders[ticket.id]
+        assert holder.stdout is not None
+        assert holder.stderr is not None
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                await _readable(holder.stdout.fileno())
+        except TimeoutError:
+            raise lost(f"the sandbox was not ready within {READY_SECONDS:g} s") from None
+        if holder.stdout.read(6) != b"ready\n":
+            said = holder.stderr.read(SLACK) or b""
+            raise RolloutFailure(Reason.ENV_SETUP, f"sandbox ({self.kind}): {one_line(said.decode(errors='replace'))}")
+        holder.stdout.close()
+        holder.stderr.close()
+        inside = _Inside(self.launch, holder, ticket, wish)
+        self._made[ticket.id] = inside
+        return inside
+
+    async def remove(self, ticket: Ticket) -> None:
+        await to_the_end(asyncio.to_thread(self._remove, ticket))
+
+    def _remove(self, ticket: Ticket) -> None:
+        holder, made = self._holders.pop(ticket.id, None), self._made.pop(ticket.id, None)
+        if made is not None:
+            os.close(made.folder)
+        if holder is not None:
+            _end(holder)
+        # every command of ours that is not running any more took all that it had started with it
+        remove_local(ticket, scan=made is None or made.running > 0)
+
+
+def _end(holder: subprocess.Popen[bytes]) -> None:
+    if holder.poll() is None:
+        end_group(holder)
+    holder.wait()
+    for pipe in (holder.stdin, holder.stdout, holder.stderr):
+        if pipe is not None:
+            pipe.close()
+
+
+async def _readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    found = asyncio.Event()
+    loop.add_reader(fd, found.set)
+    try:
+        await found.wait()
+    finally:
+        loop.remove_reader(fd)
+
+
+class _Inside:
+    """A sandbox that is ready."""
+
+    def __init__(self, launch: Launch, holder: subprocess.Popen[bytes], ticket: Ticket, wish: Wish) -> None:
+        self._launch, self._holder, self._ticket, self._wish = launch, holder, ticket, wish
+        self._numbers = itertools.count(1)
+        self.running = 0
+        """Commands that have not ended."""
+        try:
+            self.folder = os.open(f"/proc/{holder.pid}/root/tmp/work", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise lost(f"the workspace is gone: {error}") from error
+
+    @property
+    def info(self) -> SandboxInfo:
+        return SandboxInfo(
+            self._ticket.id,
+            self._launch.kind,
+            isolates=True,
+            network=self._wish.network,
+            groups=bool(self._ticket.groups),
+        )
+
+    async def exec(
+        self, argv: Sequence[str], *, stdin: bytes = b"", seconds: float = 10.0, limits: SandboxLimits | None = None
+    ) -> ExecResult:
+        check_command(argv)
+        limits = self._wish.limits if limits is None else limits
+        if self._holder.poll() is not None:
+            raise lost(f"the holder of its workspace ended with code {self._holder.returncode}")
+        label, mark = f"{self._ticket.label}/{next(self._numbers)}", secrets.token_hex(16)
+        line = self._launch.command(
+            argv,
+            holder=self._holder.pid,
+            mark=mark,
+            limits=limited(limits, bool(self._ticket.groups)),
+            groups=self._ticket.groups,
+            network=self._wish.network,
+            readonly=self._wish.readonly,
+        )
+        before = counts(self._ticket.groups)
+        self.running += 1
+        try:
+            process = spawn(line, environment(label))
+            child = Child(
+                stdin=stdin, keep=limits.output + SLACK, flood=limits.flood, kill=lambda process: _kill(process, label)
+            )
+            ended = await child.run(process, seconds)
+        except OSError as error:
+            raise lost(f"a command could not be started: {error}") from error
+        finally:
+            self.running -= 1
+        return judge(ended, f"{mark}\n".encode(), self._evidence(before), limits)
+
+    def _evidence(self, before: Counts) -> Evidence:
+        after, room = counts(self._ticket.groups), os.fstatvfs(self.folder)
+        return Evidence(
+            Counts(after.killed - before.killed, after.refused - before.refused),
+            disk_full=room.f_bavail == 0 or room.f_favail == 0,
+            relayed=self._launch.kind is Kind.UNSHARE,
+        )
+
+    async def write(self, path: str, data: bytes) -> None:
+        parts_of(path)
+        done = await self.exec(["/bin/sh", "-c", WRITE, "sh", f"./{path}"], stdin=data, seconds=60.0)
+        if not done.ok:
+            raise FileRefused(f"{path!r}: {done.describe()}: {one_line(done.stderr.decode(errors='replace'))}")
+
+    async def read(self, path: str, limit: int) -> bytes:
+        return await asyncio.to_thread(read_beneath, self.folder, path, limit)
+
+    async def close(self) -> None:
+        """The keeper removes it."""
+
+
+def _kill(process: subprocess.Popen[bytes], label: str) -> None:
+    """End all of a command. One that ended by itself has taken all that it started with it."""
+    seen = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if seen is not None and seen.si_code == os.CLD_EXITED:
+        return
+    end_labelled(label, PATIENCE)
+    if seen is None:
+        process.send_signal(signal.SIGKILL)

@@ -1,0 +1,42 @@
+"""Clients of engines behind a URL. Needs the extra ``engines``, so it is imported when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rollbook.policy import EngineKind, Policy, RemoteName, TextName, TokenIds
+from rollbook.policy.http import EngineAddress
+from rollbook.policy.llamacpp import LlamacppPolicy
+from rollbook.policy.remote import RemoteConfig
+from rollbook.policy.sglang import SglangPolicy
+from rollbook.policy.text import TextPolicy
+from rollbook.policy.vllm import VllmPolicy
+from rollbook.run.access import Access
+
+__all__ = ["open_remote", "open_text"]
+
+_CLIENTS: dict[EngineKind, Callable[[RemoteConfig], Policy]] = {
+    EngineKind.VLLM: VllmPolicy,
+    EngineKind.SGLANG: SglangPolicy,
+    EngineKind.LLAMACPP: LlamacppPolicy,
+}
+
+
+def open_remote(
+    name: RemoteName, stop_ids: frozenset[int], decode: Callable[[TokenIds], str], access: Access
+) -> Policy:
+    """The client of one engine, not connected yet. `stop_ids`, `decode`: the renderer's."""
+    config = RemoteConfig(
+        name=str(name),
+        address=EngineAddress(url=name.url, api_key=access.api_key, connections=access.connections),
+        stop_ids=stop_ids,
+        model=name.model,
+        decode=decode,
+    )
+    return _CLIENTS[name.engine](config)
+
+
+def open_text(name: TextName, access: Access) -> Policy:
+    """The client of a text-only endpoint, not connected yet."""
+    address = EngineAddress(url=name.url, api_key=access.api_key, connections=access.connections)
+    return TextPolicy(RemoteConfig(name=str(name), address=address, stop_ids=frozenset(), model=name.model))

@@ -1,0 +1,141 @@
+"""The files of whatever a policy names; of an engine behind a URL, from where it says that its model lies.
+
+A remote engine takes and gives ids, so the tokenizer must be its model's own. It is asked for once, before anything
+runs; what it says counts only where the path is there. Nothing is guessed from a model's name.
+"""
+
+from __future__ import annotations
+
+import http.client
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rollbook.errors import ConfigError, UsageError
+from rollbook.models import ModelFiles, ProgressCallback
+from rollbook.policy import EngineKind, PolicyName, RemoteName, TextName, parse_policy_name
+from rollbook.run.model_files import files_at, files_of, spells_policy
+
+__all__ = ["ModelSource", "files_for"]
+
+ASK_SECONDS = 30.0
+"""How long the engine may take to say what it serves."""
+MOST = 1 << 24
+"""Bytes of what it says that are read."""
+_ROUTES: dict[EngineKind, Sequence[str]] = {
+    EngineKind.VLLM: ("/v1/models",),
+    EngineKind.SGLANG: ("/model_info", "/get_model_info"),
+    EngineKind.LLAMACPP: ("/props",),
+}
+
+
+class _Row(msgspec.Struct):
+    id: str = ""
+    root: str | None = None
+
+
+class _Said(msgspec.Struct):
+    """What the three engines say, each in its own place."""
+
+    data: list[_Row] = []
+    tokenizer_path: str | None = None
+    model_path: str | None = None
+
+    def path(self, model: str | None) -> str | None:
+        """The path, of the model called `model` where several are served."""
+        rows = [row.root for row in self.data if model in (None, row.id)]
+        return (rows[0] if len(rows) == 1 else None) or self.tokenizer_path or self.model_path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSource:
+    """What is needed beside a policy's name to find its files."""
+
+    tokenizer: Path | str | None = None
+    """Of an engine's model: a tokenizer folder, a GGUF file, or a policy that has files (``local:smollm2-135m``); None:
+    where the engine says that its model lies."""
+    api_key: str | None = field(default=None, repr=False)
+    """Opens the engine; None: it needs none."""
+    cache: Path
+    """Where fetched models are kept."""
+    progress: ProgressCallback | None = None
+    """Told about downloads."""
+
+
+def files_for(name: PolicyName, source: ModelSource) -> ModelFiles:
+    """The model files of a policy. Raises `UsageError` with the remedy."""
+    if isinstance(name, RemoteName):
+        return _served(name, source)
+    if isinstance(name, TextName):
+        raise UsageError(f"{name} is a text-only endpoint: it renders by itself, and nothing is known of its tokenizer")
+    if source.tokenizer is not None:
+        raise ConfigError(f"policy '{name}' has a tokenizer of its own: give no other (--tokenizer)")
+    return files_of(name, source.cache, source.progress)
+
+
+def _served(name: RemoteName, source: ModelSource) -> ModelFiles:
+    if source.tokenizer is not None:
+        return _given(source.tokenizer, source)
+    said = _said_path(name, source.api_key)
+    remedy = "name its tokenizer folder or GGUF file: --tokenizer PATH (tokenizer= in Python)"
+    if said is None:
+        raise UsageError(f"{name} does not say where its model lies: {remedy}")
+    path = Path(said)
+    if not path.is_absolute() or not path.exists():
+        raise UsageError(f"{name} serves {said!r}, which is not on this machine: {remedy}")
+    return files_at(path, source.cache)
+
+
+def _given(tokenizer: Path | str, source: ModelSource) -> ModelFiles:
+    if not spells_policy(tokenizer):
+        return files_at(Path(tokenizer), source.cache)
+    named = parse_policy_name(str(tokenizer))
+    if isinstance(named, RemoteName | TextName):
+        raise UsageError(f"{tokenizer} has no files of its own: name a tokenizer folder, a GGUF file or local:MODEL")
+    return files_of(named, source.cache, source.progress)
+
+
+def _said_path(name: RemoteName, api_key: str | None) -> str | None:
+    for route in _ROUTES[name.engine]:
+        said = _get(name, route, api_key)
+        if said is not None:
+            return said.path(name.model)
+    return None
+
+
+def _get(name: RemoteName, route: str, api_key: str | None) -> _Said | None:
+    """What `route` says; None where the engine has no such route."""
+    headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+    request = urllib.request.Request(name.url + route, headers=headers)  # noqa: S310 (http or https by the grammar)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=ASK_SECONDS) as reply:
+            return _decode(name, route, reply.read(MOST))
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code in (http.client.NOT_FOUND, http.client.NOT_IMPLEMENTED):
+                return None
+            if error.code in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
+                raise UsageError(f"{name} refuses access (HTTP {error.code}): {_KEY}") from error
+            raise UsageError(f"{name} cannot be asked what it serves (HTTP {error.code} at {route})") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise UsageError(f"{name} cannot be reached ({_why(error)}): see that it runs, and the address") from error
+
+
+_KEY = "give its key in ROLLBOOK_API_KEY (api_key= in Python)"
+
+
+def _why(error: Exception) -> Any:
+    return error.reason if isinstance(error, urllib.error.URLError) else error or type(error).__name__
+
+
+def _decode(name: RemoteName, route: str, body: bytes) -> _Said:
+    try:
+        return msgspec.json.decode(body, type=_Said)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise UsageError(f"{name} does not answer as such an engine does ({route}: {error})") from error

@@ -1,0 +1,160 @@
+"""Writing a Python function, tried out in a sandbox and judged by hidden tests.
+
+The prompt gives the signature, what is to be returned and examples. The answer is what was handed in with `submit`, or
+else the last fenced code block of the final answer. Scoring runs it in a sandbox of its own, on the tests of the task's
+target, which neither the prompt nor the sandbox of `run_python` ever shows (`rollbook.worlds.code_tests`).
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from rollbook.envs.outcome import ToolRefused
+from rollbook.envs.protocol import Environment, Rewards
+from rollbook.envs.sandbox import Cause, ExecResult, Sandbox, SandboxLimits, open_sandbox, sandbox
+from rollbook.envs.tool import tool
+from rollbook.errors import UsageError
+from rollbook.trace.message import Message, ParseStatus
+from rollbook.trace.record import FinalState
+from rollbook.trace.task import Task
+from rollbook.trace.trace import Trace
+from rollbook.worlds.code_easy import EASY
+from rollbook.worlds.code_families import Drawn, Family, draw
+from rollbook.worlds.code_hard import HARD
+from rollbook.worlds.code_middle import MIDDLE
+from rollbook.worlds.code_tests import interpreter, judge_solution
+
+__all__ = ["FAMILIES", "Code"]
+
+FAMILIES: dict[int, tuple[Family, ...]] = {1: EASY, 2: MIDDLE, 3: HARD}
+"""By difficulty."""
+LIMITS = SandboxLimits(memory=256 << 20, disk=32 << 20, output=64 << 10, flood=16 << 20, cpu=20, processes=32)
+RUN_SECONDS = 10.0
+TEST_SECONDS = 3.0
+ALL_SECONDS = 20.0
+"""For all hidden tests of one answer; less than a scorer has."""
+MAX_CODE = 100_000
+"""Characters of an answer that is looked at."""
+
+_BLOCK = re.compile(
+    r"^```[ \t]*(?:python|py|python3)?[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL | re.IGNORECASE
+)
+
+
+class Code(Environment):
+    """`difficulty` 1, 2 or 3. `graded`: the reward is the share of hidden tests that pass; otherwise it is 1 where all
+    do. `kind`: of the sandbox; None takes the best that isolates here."""
+
+    name: ClassVar[str] = "code"
+
+    def __init__(self, difficulty: int = 1, graded: bool = False, kind: str | None = None) -> None:
+        if difficulty not in FAMILIES:
+            raise UsageError(f"code: difficulty is 1, 2 or 3, not {difficulty}")
+        self.difficulty = difficulty
+        self.graded = graded
+        self.kind = kind
+        self._box: Sandbox | None = None
+
+    def tasks(self, count: int, seed: int = 0) -> Sequence[Task]:
+        return [self._task(index, seed) for index in range(count)]
+
+    def _task(self, index: int, seed: int) -> Task:
+        rng = random.Random(f"code {self.difficulty} {seed} {index}")  # noqa: S311 (tasks, not secrets)
+        families = FAMILIES[self.difficulty]
+        order = random.Random(f"code {self.difficulty} {seed}").sample(families, len(families))  # noqa: S311
+        return task_of(draw(order[index % len(order)], rng), f"code-{self.difficulty}-{seed}-{index}", self.difficulty)
+
+    async def setup(self, task: Task) -> Sequence[Message]:
+        self._box = await open_sandbox(self.kind, limits=LIMITS, readonly=interpreter()[1])
+        return task.messages()
+
+    @tool(timeout=60.0)
+    async def run_python(self, code: str) -> bytes:
+        """Runs a Python program in the sandbox and shows what it prints. Files stay for the next run.
+
+        Args:
+            code: the whole program
+        """
+        if self._box is None:
+            raise ToolRefused("there is no sandbox before the task is set up")
+        python, _ = interpreter()
+        done = await self._box.exec([python, "-"], stdin=code.encode(errors="surrogatepass"), seconds=RUN_SECONDS)
+        if done.cause is not Cause.EXITED:
+            raise ToolRefused(f"the program ended early: {done.describe()}")
+        return _shown(done)
+
+    @tool(stop=True)
+    async def submit(self, code: str) -> str:
+        """Hands in the solution; nothing can be done afterwards.
+
+        Args:
+            code: the function, with all that it needs
+        """
+        return "submitted" if code.strip() else "submitted nothing"
+
+    async def final_state(self) -> FinalState | None:
+        if self._box is None:
+            return None
+        info = self._box.info
+        return FinalState(data={"sandbox": str(info.kind), "isolates": info.isolates, "groups": info.groups})
+
+    async def score(self, trace: Trace) -> Rewards:
+        code, tests = answer_of(trace), trace.task.target["tests"]
+        metrics = {"answered": float(code is not None), "tests": float(len(tests))}
+        if code is None or len(code) > MAX_CODE:
+            return Rewards(0.0, parts={"passed": 0.0}, metrics=metrics)
+        async with sandbox(self.kind, limits=LIMITS, readonly=interpreter()[1]) as box:
+            verdict = await judge_solution(
+                box, code, trace.task.target["name"], tests, seconds=TEST_SECONDS, in_all=ALL_SECONDS
+            )
+        share = verdict.passed / len(tests)
+        metrics |= {"run": float(verdict.run), "out_of_time": float(verdict.out_of_time)}
+        return Rewards(share if self.graded else float(share == 1.0), parts={"passed": share}, metrics=metrics)
+
+    async def cleanup(self) -> None:
+        if self._box is not None:
+            await self._box.close()
+
+
+def task_of(drawn: Drawn, name: str, difficulty: int) -> Task:
+    """The task of a drawn function."""
+    shown = "\n".join(f">>> {drawn.name}({', '.join(map(repr, given))})\n{right!r}" for given, right in drawn.examples)
+    prompt = (
+        f"Write a Python function that returns {drawn.text}.\n\n```python\n{drawn.signature}\n```\n\nExamples:\n\n"
+        f"```\n{shown}\n```\n\nTry it with run_python if you like. Then hand it in with submit, or answer with the "
+        "function in one ```python block."
+    )
+    target: dict[str, Any] = {"name": drawn.name, "tests": drawn.hidden}
+    return Task(
+        id=name,
+        prompt=prompt,
+        target=target,
+        data={"family": drawn.name, "difficulty": difficulty, "gold": drawn.source},
+    )
+
+
+def answer_of(trace: Trace) -> str | None:
+    """The code that was handed in; None where there is none."""
+    done = {each.call_id for each in trace.graph.messages if each.name == "submit" and each.fault is None}
+    for turn in reversed(trace.turns()):
+        for call in reversed(turn.message.tool_calls):
+            if call.status is ParseStatus.OK and call.id in done and call.arguments is not None:
+                return str(call.arguments["code"])
+    answer = trace.answer
+    found = _BLOCK.findall(answer.content) if answer is not None and not answer.tool_calls else []
+    return str(found[-1]) if found else None
+
+
+def _shown(done: ExecResult) -> bytes:
+    """What a program printed, as bytes, with its status and what is missing."""
+    parts = [done.stdout]
+    if done.stderr:
+        parts += [b"" if done.stdout.endswith(b"\n") or not done.stdout else b"\n", done.stderr]
+    if done.cut:
+        parts.append(f"\n[{done.stdout_lost + done.stderr_lost} bytes more were printed]".encode())
+    if not done.ok:
+        parts.append(f"\n[{done.describe()}]".encode())
+    return b"".join(parts) or b"(nothing was printed)"

@@ -1,0 +1,136 @@
+"""Many at once, and an owner that is killed: nothing is left of either."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rollbook.envs.sandbox import Keeper, Wish, leftovers, sweep
+from rollbook.envs.sandbox.groups import find_parents
+from rollbook.envs.sandbox.namespaces import Namespaces
+from rollbook.envs.sandbox.plain import Plain
+from rollbook.envs.sandbox.processes import labelled
+from tests.envs.sandbox.made import LIMITS, SHELL, TAG, until
+
+OWNER = """
+import asyncio, sys
+from pathlib import Path
+from rollbook.envs.sandbox import Keeper, Wish
+from tests.envs.sandbox.made import LIMITS, provider
+
+made, rest = provider(sys.argv[2]), sys.argv[3]
+
+async def main():
+    keeper = Keeper(Path(sys.argv[1]))
+    boxes = [await keeper.open(made, Wish(LIMITS)) for _ in range(3)]
+    async with asyncio.TaskGroup() as group:
+        for box in boxes:
+            group.create_task(box.exec(["sh", "-c", f"(setsid sleep {rest} &) ; sleep {rest}"], seconds=70))
+        print("running", flush=True)
+
+asyncio.run(main())
+"""
+
+
+def remains(ids: set[str]) -> list[str]:
+    """Processes, mounts and control groups of sandboxes."""
+    found = [f"process {pid}" for each in ids for pid in labelled(f"ROLLBOOK_SANDBOX={each}")]
+    found += [str(path) for parent in find_parents() for path in parent.glob("rollbook-*") if path.name[9:] in ids]
+    return found
+
+
+def sleepers() -> list[str]:
+    found: list[str] = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes()
+        except OSError:
+            continue
+        if line.startswith(f"sleep\x0071.{TAG}".encode()):
+            found.append(path.parent.name)
+    return found
+
+
+def test_a_hundred_at_once_leave_nothing(usual: Namespaces, tmp_path: Path) -> None:
+    keeper, ids = Keeper(tmp_path / "t"), set[str]()
+    script = ["sleep 0.3; echo $0", f"sleep 81.{TAG} & exit 1", "kill -9 $$", "exec sleep 30"]
+
+    async def one(number: int) -> None:
+        box = await keeper.open(usual, Wish(LIMITS))
+        ids.add(box.info.id)
+        try:
+            done = await box.exec([*SHELL, script[number % 4], str(number)], seconds=1.0 if number % 4 == 3 else 20.0)
+            assert number % 4 or done.stdout == f"{number}\n".encode()
+        finally:
+            await box.close()
+
+    async def all_at_once() -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in range(100):
+                group.create_task(one(number))
+
+    mounts = len(Path("/proc/self/mounts").read_text().splitlines())
+    open_files = len(os.listdir("/proc/self/fd"))
+    asyncio.run(all_at_once())
+    assert len(ids) == 100
+    assert remains(ids) == []
+    assert list(keeper.registry.folder.iterdir()) == []
+    assert len(Path("/proc/self/mounts").read_text().splitlines()) == mounts
+    assert len(os.listdir("/proc/self/fd")) == open_files
+
+
+def test_a_hundred_cancelled_in_the_middle_leave_nothing(usual: Namespaces, tmp_path: Path) -> None:
+    keeper, ids = Keeper(tmp_path / "t"), set[str]()
+
+    async def one(number: int) -> None:
+        box = await keeper.open(usual, Wish(LIMITS))
+        ids.add(box.info.id)
+        try:
+            await box.exec([*SHELL, f"sleep 91.{TAG} & sleep 91.{TAG}"], seconds=60.0)
+        finally:
+            await box.close()
+
+    async def cancel_all() -> None:
+        tasks = [asyncio.create_task(one(number)) for number in range(40)]
+        for number, task in enumerate(tasks):
+            await asyncio.sleep(0.01)
+            tasks[number].cancel()
+            del task
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(cancel_all())
+    assert remains(ids) == []
+    assert list(keeper.registry.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_what_a_killed_owner_leaves_is_swept(usual: Namespaces, tmp_path: Path, by_hand: bool) -> None:
+    folder = tmp_path / "t"
+    name = f"{usual.kind}-{usual.launch.rights}"
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(folder), name, f"71.{TAG}"], stdout=subprocess.PIPE
+    ) as owner:
+        try:
+            assert owner.stdout is not None
+            assert owner.stdout.readline() == b"running\n"
+            asyncio.run(until(lambda: len(sleepers()) == 6))
+            ids = {each.id for each in Keeper(folder).registry.tickets()[0]}
+            assert len(ids) == 3
+            assert leftovers(folder) == []
+        finally:
+            owner.send_signal(signal.SIGKILL)
+    assert {each.id for each in leftovers(folder)} == ids
+    if by_hand:
+        swept = asyncio.run(sweep(folder))
+        assert (set(swept.removed), swept.remaining) == (ids, ())
+    else:
+        asyncio.run(Keeper(folder).sweep(Plain()))
+    assert remains(ids) == []
+    assert sleepers() == []
+    assert list(folder.iterdir()) == []

@@ -1,0 +1,1 @@
+"""The clients against real engines: `make test-engines`."""
