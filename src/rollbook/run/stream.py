@@ -174,17 +174,24 @@ async def open_stream(  # noqa: PLR0913 - what `run` takes, and what is between 
             version=version,
             earlier=_earlier(works) if resume else {},
         )
-        scheduler = works.scheduler(_Watched(works.crew, waiting), waiting)
-        running = asyncio.create_task(scheduler.run(lambda: _next_book(works, waiting)))
-        stream = RolloutStream(waiting, scheduler, running, control)
-        try:
+        async with _running(works, waiting, control) as stream:
             yield stream
-        finally:
-            running.cancel()
-            await asyncio.wait((running,))
-            failure = None if running.cancelled() else running.exception()
-        if failure is not None and not stream.told:
-            raise failure
+
+
+@asynccontextmanager
+async def _running(works: Works, waiting: GroupQueue, control: WeightControl | None) -> AsyncGenerator[RolloutStream]:
+    """Run the groups; what stopped them is raised at the end where nobody was told of it before."""
+    scheduler = works.scheduler(_Watched(works.crew, waiting), waiting)
+    running = asyncio.create_task(scheduler.run(lambda: _next_book(works, waiting)))
+    stream = RolloutStream(waiting, scheduler, running, control)
+    try:
+        yield stream
+    finally:
+        running.cancel()
+        await asyncio.wait((running,))
+        failure = None if running.cancelled() else running.exception()
+    if failure is not None and not stream.told:
+        raise failure
 
 
 @asynccontextmanager
