@@ -71,13 +71,6 @@ MUTANTS = [
         "runner.py::test_tasks_that_are_none_are_refused_before_a_folder_is_made",
     ),
     mutant(
-        "nothing at once is a run",
-        "works",
-        "if self.concurrency < 1 or self.workers < 0:",
-        "if False:",
-        "runner.py::test_nothing_at_once_is_refused",
-    ),
-    mutant(
         "the working folder moves the run",
         "works",
         "return folder.absolute()",
