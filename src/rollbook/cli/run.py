@@ -50,7 +50,8 @@ Examples:
   rollbook run calculator --out runs/demo
   rollbook run calculator --option difficulty=1 --tasks 16 --group 8 --seed 3
   rollbook run my_package.worlds:MyWorld --policy local:model.gguf --max-turns 4
-  rollbook run code --policy vllm:http://127.0.0.1:8000 --workers 4 --concurrency 512 --limit engine=256
+  rollbook run code --policy vllm:http://127.0.0.1:8000 --workers 4 --concurrency 512
+  rollbook run calculator --limit engine=64 --rate tool:search=5 --refill 2 --min-used 4
   rollbook run my_package.worlds:MyWorld --policy local:qwen3.gguf --context template
   rollbook run calculator --policy vllm:http://127.0.0.1:8000 --concurrency 64
   rollbook run calculator --policy local:llama.gguf --date 2026-01-31 --set enable_thinking=false
