@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -559,3 +561,9 @@ def test_whatever_the_trainer_does_the_bound_holds_and_nothing_is_lost(
     assert {rollout for rollout, fate in fates.items() if fate.votes} == handed_out
     assert {rollout for rollout, fact in given_.items() if fact.advantage is not None} == handed_out
     assert set(fates) == set(reader.rollouts())
+
+
+def test_a_stream_needs_no_client_of_an_engine() -> None:
+    code = "import sys; sys.modules['aiohttp'] = None; from rollbook import open_stream; print(open_stream.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "open_stream\n"), done.stderr

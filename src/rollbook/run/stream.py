@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from rollbook.errors import ConfigError, UsageError
-from rollbook.policy.control import PauseMode, WeightControl
+from rollbook.policy.weights import PauseMode, WeightControl
 from rollbook.rollout import LoadedPolicy
 from rollbook.rollout.pool import Carrier, GroupBook, Order, Result, Scheduler
 from rollbook.rollout.snapshot import Snapshot
