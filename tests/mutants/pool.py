@@ -23,7 +23,7 @@ def whole(name: str, file: str, snippet: str, replacement: str, test: str) -> Mu
 
 
 BUDGET = "test_requests_that_failed_in_transit_are_made_again_out_of_one_budget"
-MIDDLE = "groups_in_flight.py::test_a_run_that_was_stopped_in_the_middle_comes_to_the_same"
+MIDDLE = "groups_in_flight.py::test_groups_without_a_signal_are_known_again"
 RULES = "groups_in_flight.py::test_a_run_closes_its_groups_by_the_rules"
 OVERDUE = "scheduler.py::test_an_order_that_is_overdue_is_given_up_and_its_late_end_is_not_used"
 
@@ -82,7 +82,7 @@ MUTANTS = [
         "book",
         "        moves.orders.clear()\n",
         "",
-        "book.py::test_whatever_happens_a_group_closes_once_with_each_rollout_at_most_once",
+        "book.py::test_a_group_that_had_enough_before_starts_nobody",
     ),
     mutant("nothing is ever overdue", "scheduler", "timeout=self._order_seconds", "timeout=None", OVERDUE),
     mutant(

@@ -143,7 +143,14 @@ def test_a_run_closes_its_groups_by_the_rules(tmp_path: Path, name: str) -> None
 @pytest.mark.parametrize("requests", [2, 5])
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_that_was_stopped_in_the_middle_comes_to_the_same(tmp_path: Path, name: str, requests: int) -> None:
-    case, folder = CASES[name], tmp_path / "run"
+    stop_and_go_on(tmp_path / "run", CASES[name], requests)
+
+
+def test_groups_without_a_signal_are_known_again(tmp_path: Path) -> None:
+    stop_and_go_on(tmp_path / "run", CASES["resample"], 11)
+
+
+def stop_and_go_on(folder: Path, case: Case, requests: int) -> None:
     asyncio.run(stopped(folder, case, requests))
     asyncio.run(live(folder, case, Moods(case.mood), resume=True))
     check(folder, case)
