@@ -16,15 +16,17 @@ from click.core import ParameterSource
 from rollbook.audit import Report, audit
 from rollbook.cli.app import Failed, Stopped
 from rollbook.cli.audit_view import show_audit
+from rollbook.cli.pool_options import pool_options, read_breaker, read_groups, read_resources_asked
 from rollbook.cli.progress import FetchBar, RunBar
 from rollbook.cli.report_view import show_report
 from rollbook.cli.screen import console, counted, print_json, visible
 from rollbook.cli.template_options import api_key, read_pairs, read_variables, template_options
+from rollbook.cli.watching import watched
 from rollbook.errors import StoreError, UsageError
 from rollbook.render import TextSide
 from rollbook.rollout import Limits, LoadedPolicy
 from rollbook.run import (
-    CONCURRENCY,
+    Access,
     RunConfig,
     RunOutcome,
     check_folder,
@@ -46,6 +48,7 @@ Examples:
   rollbook run calculator --out runs/demo
   rollbook run calculator --option difficulty=1 --tasks 16 --group 8 --seed 3
   rollbook run my_package.worlds:MyWorld --policy local:model.gguf --max-turns 4
+  rollbook run code --policy vllm:http://127.0.0.1:8000 --workers 4 --concurrency 512 --limit engine=256
   rollbook run my_package.worlds:MyWorld --policy local:qwen3.gguf --context template
   rollbook run calculator --policy vllm:http://127.0.0.1:8000 --concurrency 64
   rollbook run calculator --policy local:llama.gguf --date 2026-01-31 --set enable_thinking=false
@@ -102,13 +105,7 @@ Examples:
     help="Earlier turns in later prompts: as sampled, or as the chat template writes them then.",
 )
 @template_options
-@click.option(
-    "--concurrency",
-    type=click.IntRange(1),
-    default=CONCURRENCY,
-    show_default=True,
-    help="Rollouts at once; with 1, the same seed gives the same run.",
-)
+@pool_options
 @click.option("--resume", is_flag=True, help="Go on with the run in --out.")
 @click.option("--allow-changed", is_flag=True, help="Resume although limits, sampling or the policy differ.")
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="For the environment; JSON or text.")
@@ -152,7 +149,7 @@ def _run(
     err = console(stderr=True)
     again = _again(ctx, folder)
     try:
-        with RunBar(err) as bar:
+        with RunBar(err) as bar, watched(bar, given["metrics_port"], config.policy) as progress:
             outcome = asyncio.run(
                 run(
                     config,
@@ -160,8 +157,11 @@ def _run(
                     resume=given["resume"],
                     allow_changed=given["allow_changed"],
                     concurrency=given["concurrency"],
+                    workers=given["workers"],
+                    start_jitter=given["start_jitter"],
                     policy=loaded,
-                    progress=bar,
+                    access=Access(api_key=api_key(), cache=given["cache"]),
+                    progress=progress,
                 )
             )
     except KeyboardInterrupt as error:
@@ -199,7 +199,11 @@ def _config(given: dict[str, Any]) -> RunConfig:
             max_tokens=given["max_tokens"],
             max_generation=given["max_generation"],
             deadline=given["deadline"],
+            request_retries=given["request_retries"],
         ),
+        groups=read_groups(given),
+        resources=read_resources_asked(given),
+        breaker=read_breaker(given),
         sampling=Sampling(temperature=given["temperature"], top_p=given["top_p"], top_k=given["top_k"]),
         context=ContextPolicy(given["context"]),
         tokenizer=given["tokenizer"],

@@ -1,5 +1,6 @@
 """A run: configuration, resume, the wiring of the other rooms, and what came out."""
 
+from rollbook.run.access import Access
 from rollbook.run.config import RunConfig, differences
 from rollbook.run.fitness import refuse_unfit
 from rollbook.run.open import open_run
@@ -14,6 +15,7 @@ from rollbook.run.templates import check_template
 
 __all__ = [
     "CONCURRENCY",
+    "Access",
     "Progress",
     "ResourceReport",
     "RunConfig",

@@ -15,6 +15,7 @@ import msgspec
 from rollbook.rewards import decide, outcome_of
 from rollbook.rollout import EnvFactory, LoadedPolicy, Resources, RolloutSettings
 from rollbook.rollout.pool import Carrier, Crew, Desk, Order, ProcessWorker, Result
+from rollbook.run.access import Access
 from rollbook.run.config import RunConfig
 from rollbook.run.keeping import Keeper, Telling
 from rollbook.store import RunReader, RunWriter
@@ -37,6 +38,7 @@ class Plant:
     loaded: LoadedPolicy
     writer: RunWriter
     keeper: Keeper
+    access: Access
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +51,15 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Of its part of the run."""
     path: list[str]
     """Where it looks for modules, as its parent does."""
+    connections: int
+    """To the engine at once."""
+    api_key: str | None = None
+    """Goes over the socket alone, into no file and no record."""
+    cache: str | None = None
+    """Where fetched models are kept; None: the user's cache folder."""
+
+    def __repr__(self) -> str:
+        return f"WorkerSpec({self.run_id}, {self.name})"
 
 
 def settings_of(config: RunConfig) -> RolloutSettings:
@@ -106,6 +117,9 @@ class _Start:
             folder=str(plant.folder),
             name=name,
             path=[str(Path.cwd()), *sys.path],
+            connections=plant.access.connections,
+            api_key=plant.access.api_key,
+            cache=None if plant.access.cache is None else str(plant.access.cache),
         )
         return await ProcessWorker.start(name, COMMAND, _plain(spec))
 

@@ -7,26 +7,41 @@ a script's replies are counted.
 
 from __future__ import annotations
 
+import msgspec
+
 from rollbook.errors import UsageError
 from rollbook.policy import RemoteName, parse_policy_name
 from rollbook.policy.check import QUICK, check_policy
 from rollbook.rollout import LoadedPolicy
+from rollbook.trace import Message, Role, RolloutFailure, Sampling
 
 __all__ = ["refuse_unfit"]
 
 
-async def refuse_unfit(loaded: LoadedPolicy) -> None:
-    """Ask a started engine behind a URL for three tokens. Raises `UsageError` where it drops or alters ids."""
+async def refuse_unfit(loaded: LoadedPolicy, sampling: Sampling | None = None) -> None:
+    """Ask an engine behind a URL for three tokens, and for one with the run's own `sampling`. Raises `UsageError` where
+    it drops or alters ids, or cannot sample so. Starts the policy and closes it again."""
     name = loaded.policy.info.name
     if not _is_remote(name):
         return
-    report = await check_policy(loaded.policy, loaded.renderer, checks=QUICK)
-    if report.broken:
-        found = "; ".join(f"{each.about}: {each.detail}" for each in report.broken)
-        raise UsageError(
-            f"{name} is not fit to train on ({found}). `rollbook check policy '{name}'` tells all; a text:URL#MODEL "
-            "policy can still be evaluated"
-        )
+    async with loaded:
+        report = await check_policy(loaded.policy, loaded.renderer, checks=QUICK)
+        if report.broken:
+            found = "; ".join(f"{each.about}: {each.detail}" for each in report.broken)
+            raise UsageError(
+                f"{name} is not fit to train on ({found}). `rollbook check policy '{name}'` tells all; a "
+                "text:URL#MODEL policy can still be evaluated"
+            )
+        if sampling is not None:
+            await _sample_once(loaded, sampling)
+
+
+async def _sample_once(loaded: LoadedPolicy, sampling: Sampling) -> None:
+    prompt = loaded.renderer.open((Message(role=Role.USER, content="x"),), ()).token_ids
+    try:
+        await loaded.policy.sample(prompt, msgspec.structs.replace(sampling, max_tokens=1), session="check")
+    except RolloutFailure as failure:
+        raise UsageError(f"{loaded.policy.info.name} does not sample as the run asks: {failure.detail}") from failure
 
 
 def _is_remote(name: str) -> bool:

@@ -30,6 +30,7 @@ from rollbook.policy import (
 )
 from rollbook.render import HERMES_EXAMPLES, NATIVE_TOOLS, ChatRenderer, RendererConfig, TextStream
 from rollbook.rollout import LoadedPolicy
+from rollbook.run.access import CONNECTIONS, Access
 from rollbook.run.config import RunConfig
 from rollbook.run.model_files import files_at, spells_policy
 from rollbook.run.served import ModelSource, files_for
@@ -54,6 +55,7 @@ def load_policy(
     *,
     tokenizer: Path | str | None = None,
     api_key: str | None = None,
+    connections: int = CONNECTIONS,
     template: Path | str | None = None,
     date: Date | None = None,
     variables: Mapping[str, Any] | None = None,
@@ -66,16 +68,17 @@ def load_policy(
     ``sglang:URL``, ``llamacpp:URL``, each with ``#MODEL`` where it serves several. ``text:URL#MODEL`` is a text-only
     endpoint for evaluation: it has no renderer, and takes none of what is set of one. `tokenizer`: of an engine's model
     (a tokenizer folder, a GGUF file, or a policy with files such as ``local:smollm2-135m``); None: where the engine
-    says that its model lies. `api_key`: sent to the engine, kept nowhere. `template`: a file with the template to use
+    says that its model lies. `api_key`: sent to the engine, kept nowhere.
+    `connections`: to the engine at once. `template`: a file with the template to use
     instead of the model's own. `date`: for a template that asks for one. `variables`: further template variables, plain
     JSON data. `cache`: where fetched models are kept; None: the user's cache folder. `progress`: told about downloads.
     Raises `UsageError` with the remedy.
     """
-    parsed = parse_policy_name(name)
+    parsed, access = parse_policy_name(name), Access(api_key=api_key, connections=connections)
     if isinstance(parsed, TextName):
         if tokenizer is not None or template is not None or date is not None or variables:
             raise ConfigError(f"{name} renders by itself: give no tokenizer and nothing of a template")
-        return LoadedPolicy(_remote_module(parsed).open_text(parsed, api_key))
+        return LoadedPolicy(_remote_module(parsed).open_text(parsed, access))
     # a file that cannot be read is found out before a model is fetched for it
     script = load_script(parsed.path) if isinstance(parsed, ScriptedName) else None
     text = _text(template)
@@ -85,7 +88,7 @@ def load_policy(
     if script is not None:
         return LoadedPolicy(script, renderer)
     if isinstance(parsed, RemoteName):
-        client = _remote_module(parsed).open_remote(parsed, renderer.info.stop_ids, renderer.decode, api_key)
+        client = _remote_module(parsed).open_remote(parsed, renderer.info.stop_ids, renderer.decode, access)
         return LoadedPolicy(client, renderer)
     return LoadedPolicy(_embedded(parsed, files), renderer)
 
@@ -119,6 +122,7 @@ def policy_of(
     config: RunConfig,
     *,
     api_key: str | None = None,
+    connections: int = CONNECTIONS,
     cache: Path | None = None,
     progress: ProgressCallback | None = None,
 ) -> LoadedPolicy:
@@ -127,6 +131,7 @@ def policy_of(
         config.policy,
         tokenizer=config.tokenizer,
         api_key=api_key,
+        connections=connections,
         template=None if config.template is None else Path(config.template),
         date=config.template_date,
         variables=config.template_variables,
@@ -202,10 +207,10 @@ class _Remote(Protocol):
     """`rollbook.run.remote`."""
 
     def open_remote(
-        self, name: RemoteName, stop_ids: frozenset[int], decode: Callable[[TokenIds], str], api_key: str | None
+        self, name: RemoteName, stop_ids: frozenset[int], decode: Callable[[TokenIds], str], access: Access
     ) -> Policy: ...
 
-    def open_text(self, name: TextName, api_key: str | None) -> Policy: ...
+    def open_text(self, name: TextName, access: Access) -> Policy: ...
 
 
 def _remote_module(name: RemoteName | TextName) -> _Remote:

@@ -11,6 +11,7 @@ from rollbook.policy.remote import RemoteConfig
 from rollbook.policy.sglang import SglangPolicy
 from rollbook.policy.text import TextPolicy
 from rollbook.policy.vllm import VllmPolicy
+from rollbook.run.access import Access
 
 __all__ = ["open_remote", "open_text"]
 
@@ -22,12 +23,12 @@ _CLIENTS: dict[EngineKind, Callable[[RemoteConfig], Policy]] = {
 
 
 def open_remote(
-    name: RemoteName, stop_ids: frozenset[int], decode: Callable[[TokenIds], str], api_key: str | None
+    name: RemoteName, stop_ids: frozenset[int], decode: Callable[[TokenIds], str], access: Access
 ) -> Policy:
     """The client of one engine, not connected yet. `stop_ids`, `decode`: the renderer's."""
     config = RemoteConfig(
         name=str(name),
-        address=EngineAddress(url=name.url, api_key=api_key),
+        address=EngineAddress(url=name.url, api_key=access.api_key, connections=access.connections),
         stop_ids=stop_ids,
         model=name.model,
         decode=decode,
@@ -35,7 +36,7 @@ def open_remote(
     return _CLIENTS[name.engine](config)
 
 
-def open_text(name: TextName, api_key: str | None) -> Policy:
+def open_text(name: TextName, access: Access) -> Policy:
     """The client of a text-only endpoint, not connected yet."""
-    address = EngineAddress(url=name.url, api_key=api_key)
+    address = EngineAddress(url=name.url, api_key=access.api_key, connections=access.connections)
     return TextPolicy(RemoteConfig(name=str(name), address=address, stop_ids=frozenset(), model=name.model))

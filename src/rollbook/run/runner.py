@@ -8,6 +8,7 @@ was finished is never run again on resume; what was in flight when a run died, w
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import random
 from collections import Counter
@@ -18,8 +19,10 @@ from pathlib import Path
 from rollbook.errors import ConfigError, RecordError, boundary
 from rollbook.rollout import EnvFactory, LoadedPolicy
 from rollbook.rollout.pool import GroupBook, Scheduler
+from rollbook.run.access import Access
 from rollbook.run.config import RunConfig
 from rollbook.run.crews import Plant, open_crew
+from rollbook.run.fitness import refuse_unfit
 from rollbook.run.keeping import Keeper, Progress, Silent
 from rollbook.run.planning import Planner
 from rollbook.run.policies import policy_of
@@ -64,6 +67,7 @@ async def run(
     workers: int = 0,
     start_jitter: float | None = None,
     policy: LoadedPolicy | None = None,
+    access: Access | None = None,
     progress: Progress | None = None,
 ) -> RunOutcome:
     """Run a configuration into `folder`.
@@ -71,7 +75,8 @@ async def run(
     `resume`: go on with the run that is there. `allow_changed`: also where limits, sampling, rules or the policy are
     others now. `concurrency`: rollouts at once, over all workers. `workers`: processes that run them; 0: this one.
     `start_jitter`: seconds over which the first rollouts start; None: a little for each. `policy`: takes the place of
-    the one that the configuration names, and of what it says of the template; for this process alone.
+    the one that the configuration names, and of what it says of the template, in this process; workers load their own
+    by its name. `access`: an engine's key, and where models are kept.
 
     Raises `UsageError` where the folder, the configuration or the policy do not allow it, with the remedy. Cancelling
     it, or a full disk, keeps every finished rollout: a resume goes on from there.
@@ -84,7 +89,12 @@ async def run(
     make_env = functools.partial(make, config.environment, **config.options)
     check_folder(config, path, resume=resume, allow_changed=allow_changed)
     tasks = _tasks(make_env, config)
-    loaded = policy or await asyncio.to_thread(policy_of, config)
+    way = access or Access()
+    way = dataclasses.replace(way, connections=max(way.connections, concurrency))
+    loaded = policy or await asyncio.to_thread(
+        policy_of, config, api_key=way.api_key, connections=way.connections, cache=way.cache
+    )
+    await refuse_unfit(loaded, config.sampling)
     run_id, writer = open_folder(config, path, resume=resume, allow_changed=allow_changed)
     with writer:
         interrupted = writer.seal_interrupted()
@@ -92,7 +102,14 @@ async def run(
         keeper = Keeper(config, planner, writer, progress or Silent())
         keeper.begin()
         plant = Plant(
-            config=config, folder=path, run_id=run_id, make_env=make_env, loaded=loaded, writer=writer, keeper=keeper
+            config=config,
+            folder=path,
+            run_id=run_id,
+            make_env=make_env,
+            loaded=loaded,
+            writer=writer,
+            keeper=keeper,
+            access=way,
         )
         async with open_crew(plant, workers) as crew:
             scheduler = Scheduler(

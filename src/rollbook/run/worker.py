@@ -32,7 +32,13 @@ async def open_desk(plain: dict[str, Any]) -> AsyncGenerator[Desk]:
     spec = msgspec.convert(plain, WorkerSpec)
     sys.path[:] = [*spec.path, *(each for each in sys.path if each not in spec.path)]
     config = spec.config
-    loaded = await asyncio.to_thread(policy_of, config)
+    loaded = await asyncio.to_thread(
+        policy_of,
+        config,
+        api_key=spec.api_key,
+        connections=spec.connections,
+        cache=None if spec.cache is None else Path(spec.cache),
+    )
     with RunWriter.join(Path(spec.folder), spec.name) as writer:
         async with loaded, Resources(config.resources) as resources:
             yield Desk(

@@ -1,0 +1,23 @@
+"""How engines and models are reached: what is no part of a run's configuration, and never recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["CONNECTIONS", "Access"]
+
+CONNECTIONS = 64
+"""Connections to an engine, unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """The way to engines and models."""
+
+    api_key: str | None = field(default=None, repr=False)
+    """Sent to the engine, kept nowhere; None: none."""
+    connections: int = CONNECTIONS
+    """Open at once; further requests wait for one. A run takes as many as it has rollouts in flight, at least."""
+    cache: Path | None = None
+    """Where fetched models are kept; None: the user's cache folder."""
