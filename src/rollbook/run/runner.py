@@ -21,6 +21,7 @@ from rollbook.rollout import EnvFactory, LoadedPolicy
 from rollbook.rollout.pool import GroupBook, Scheduler
 from rollbook.run.access import Access
 from rollbook.run.config import RunConfig
+from rollbook.run.copies import open_copy, writing
 from rollbook.run.crews import Plant, open_crew
 from rollbook.run.fitness import refuse_unfit
 from rollbook.run.keeping import Keeper, Progress, Silent
@@ -57,7 +58,7 @@ class RunOutcome:
     """Rollouts that an earlier process left in flight; they were sealed as such and ran again."""
 
 
-async def run(
+async def run(  # noqa: PLR0913 - all but two by name, each with a default
     config: RunConfig,
     folder: Path | str,
     *,
@@ -65,6 +66,8 @@ async def run(
     allow_changed: bool = False,
     concurrency: int = CONCURRENCY,
     workers: int = 0,
+    ray: bool | str = False,
+    store: str | None = None,
     start_jitter: float | None = None,
     policy: LoadedPolicy | None = None,
     access: Access | None = None,
@@ -74,18 +77,20 @@ async def run(
 
     `resume`: go on with the run that is there. `allow_changed`: also where limits, sampling, rules or the policy are
     others now. `concurrency`: rollouts at once, over all workers. `workers`: processes that run them; 0: this one.
-    `start_jitter`: seconds over which the first rollouts start; None: a little for each. `policy`: takes the place of
-    the one that the configuration names, and of what it says of the template, in this process; workers load their own
-    by its name. `access`: an engine's key, and where models are kept.
+    `ray`: the workers are actors on the Ray cluster that this machine belongs to, or at the address that is given; all
+    its machines share `folder`, or `store` is given. `store`: the URL of an object store, to which the run is copied
+    while it runs; workers on Ray hand their parts over through it. `start_jitter`: seconds over which the first
+    rollouts start; None: a little for each. `policy`: takes the place of the one that the configuration names, and of
+    what it says of the template, in this process; workers load their own by its name. `access`: an engine's key, and
+    where models are kept.
 
     Raises `UsageError` where the folder, the configuration or the policy do not allow it, with the remedy. Cancelling
     it, or a full disk, keeps every finished rollout: a resume goes on from there.
     """
-    if concurrency < 1 or workers < 0:
-        raise ConfigError(
-            f"a run needs at least 1 rollout at once and no negative workers, not {concurrency}, {workers}"
-        )
+    cluster = _cluster(ray)
+    _check_crew(concurrency, workers, cluster)
     path = _fixed(Path(folder))
+    copy = None if store is None else open_copy(store, path)
     make_env = functools.partial(make, config.environment, **config.options)
     check_folder(config, path, resume=resume, allow_changed=allow_changed)
     tasks = _tasks(make_env, config)
@@ -95,8 +100,13 @@ async def run(
         policy_of, config, api_key=way.api_key, connections=way.connections, cache=way.cache
     )
     await refuse_unfit(loaded, config.sampling)
+    spools = copy is not None and cluster is not None
+    if copy is not None:
+        await asyncio.to_thread(copy.check, resume=resume)
+    if copy is not None and resume:
+        await asyncio.to_thread(copy.fetch)
     run_id, writer = open_folder(config, path, resume=resume, allow_changed=allow_changed)
-    with writer:
+    async with writing(writer, copy, parts=not spools):
         interrupted = writer.seal_interrupted()
         planner = Planner(config, tasks, run_id, RunReader(path))
         keeper = Keeper(config, planner, writer, progress or Silent())
@@ -110,8 +120,10 @@ async def run(
             writer=writer,
             keeper=keeper,
             access=way,
+            copy=copy,
+            spools=spools,
         )
-        async with open_crew(plant, workers) as crew:
+        async with open_crew(plant, workers, cluster) as crew:
             scheduler = Scheduler(
                 crew,
                 keeper,
@@ -129,6 +141,20 @@ async def run(
                 write_resources(path, resource_report(crew.snapshot(), workers or 1))
         await asyncio.to_thread(write_summary_table, path)
         return RunOutcome(path, config, writer.recovery, tuple(interrupted))
+
+
+def _cluster(ray: bool | str) -> str | None:
+    """The address of the cluster; None: none was asked for."""
+    return ("auto" if ray else None) if isinstance(ray, bool) else ray
+
+
+def _check_crew(concurrency: int, workers: int, cluster: str | None) -> None:
+    if concurrency < 1 or workers < 0:
+        raise ConfigError(
+            f"a run needs at least 1 rollout at once and no negative workers, not {concurrency}, {workers}"
+        )
+    if cluster is not None and not workers:
+        raise ConfigError("a run on a Ray cluster needs workers: say how many (--workers N)")
 
 
 async def _next_book(planner: Planner, keeper: Keeper) -> GroupBook | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from collections.abc import Collection
+from collections.abc import Callable
 from pathlib import Path
 
 from rollbook.errors import StoreError
@@ -45,15 +45,15 @@ def fetch_run(url: str, cache: Path) -> Path:
     return folder
 
 
-def fetch_parts(url: str, folder: Path, leave: Collection[str] = ()) -> list[str]:
+def fetch_parts(url: str, folder: Path, wanted: Callable[[str], bool]) -> list[str]:
     """Fetch what workers on other machines mirrored to `url` into the run's own `folder`, each into its part; returns
-    the parts' names. A file that is longer here than there was closed here and stays as it is. `leave`: parts that are
-    not fetched. Nobody may write into these parts meanwhile. Raises `StoreError`."""
+    the names of those that are there and `wanted`. A file that is longer here than there was closed here, and stays as
+    it is. Nobody may write into these parts meanwhile. Raises `StoreError`."""
     objects, names = Objects(url), set[str]()
     try:
-        for file, pieces in sort_pieces(objects.list("writers/")).items():
+        for file, pieces in sort_pieces(objects.list("writers")).items():
             name, path = file.split("/")[1], folder / file
-            if name in leave:
+            if not wanted(name):
                 continue
             names.add(name)
             if not path.exists() or path.stat().st_size < pieces.size:
