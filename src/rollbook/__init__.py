@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rollbook.rollout import Limits as Limits
     from rollbook.rollout import LoadedPolicy as LoadedPolicy
     from rollbook.rollout import RolloutSettings as RolloutSettings
+    from rollbook.rollout import StalenessBound as StalenessBound
     from rollbook.rollout import group as group
     from rollbook.rollout import rollout as rollout
     from rollbook.run import RunConfig as RunConfig
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from rollbook.run import load_policy as load_policy
     from rollbook.run import load_renderer as load_renderer
     from rollbook.run import open_run as open_run
+    from rollbook.run import open_stream as open_stream
     from rollbook.run import run as run
     from rollbook.trace import Ending as Ending
     from rollbook.trace import EndingRules as EndingRules
@@ -56,6 +58,7 @@ _NAMES = {
     "RunConfig": "run",
     "Sampling": "trace",
     "ScriptedPolicy": "policy",
+    "StalenessBound": "rollout",
     "StepResult": "envs",
     "Task": "trace",
     "Trace": "trace",
@@ -71,6 +74,7 @@ _NAMES = {
     "load_renderer": "run",
     "make": "worlds",
     "open_run": "run",
+    "open_stream": "run",
     "register": "worlds",
     "rollout": "rollout",
     "run": "run",

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rollbook.cli.run import _again, command
-from rollbook.run import open_run, report
+from rollbook.run import open_run, read_resources, report
 from rollbook.store import RunWriter
 from rollbook.trace import ContextPolicy
 from tests.cli.cli_made import SAID, dated_template, dated_words, document, made_run, refused, rollbook
@@ -52,7 +52,9 @@ def test_json_is_one_document_and_the_rest_goes_to_stderr(tmp_path: Path, policy
     result = rollbook("run", "test-double", "--policy", policy, *SMALL, "--out", tmp_path / "run", "--json")
     found = document(result)
     assert found["run"] == str(tmp_path / "run")
-    assert found["report"] == json.loads(json.dumps(report(open_run(tmp_path / "run")).to_dict()))
+    assert found["report"] == json.loads(
+        json.dumps(report(open_run(tmp_path / "run"), read_resources(tmp_path / "run")).to_dict())
+    )
     assert found["audit"]["rollouts"] == 4
 
 
@@ -233,7 +235,8 @@ class Leaver(Double):
 
 def test_a_run_that_is_ended_from_inside_is_no_success(tmp_path: Path, policy: str) -> None:
     place = f"{__name__}:Leaver"
-    message = refused(rollbook("run", place, "--policy", policy, "--out", tmp_path / "run"))
+    one = ("--tasks", "1", "--group", "1")  # each would leave again while the loop cancels the others
+    message = refused(rollbook("run", place, "--policy", policy, *one, "--out", tmp_path / "run"))
     assert "stopped from inside, by code that it ran (SystemExit)" in message
     assert "--resume" in message
 

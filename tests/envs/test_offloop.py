@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rollbook.envs import Environment, ProcessLost, check_env, close_processes, in_process, off_loop
+from rollbook.envs import Environment, ProcessLost, check_env, close_processes, compute, in_process, off_loop
 from rollbook.envs.processes import Processes
 from rollbook.errors import UsageError
 from rollbook.rewards import score_trace
@@ -237,3 +237,24 @@ def test_what_a_plain_scorer_gives_to_await_is_awaited() -> None:
     trace = ended()
     asyncio.run(score_trace(ReturnsAsync(), trace))
     assert trace.reward == 0.5
+
+
+def test_no_more_compute_at_once_than_there_are_cores() -> None:
+    running, most, guard = 0, 0, threading.Lock()
+
+    def work() -> None:
+        nonlocal running, most
+        with guard:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.01)
+        with guard:
+            running -= 1
+
+    async def scenario() -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(4 * (os.cpu_count() or 1)):
+                group.create_task(compute(work))
+
+    asyncio.run(scenario())
+    assert most == (os.cpu_count() or 1)

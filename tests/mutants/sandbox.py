@@ -68,6 +68,20 @@ MUTANTS = [
         JUDGE + "test_causes",
     ),
     mutant(
+        "an argument that cannot be passed is a lost host",
+        "child",
+        "    if max(sizes) > MAX_ARGUMENT or sum(sizes) + 9 * len(sizes) > MAX_ARGUMENTS:",
+        "    if False:",
+        "exec.py::test_a_command_that_cannot_be_passed_is_no_lost_host",
+    ),
+    mutant(
+        "who shuts its own workspace loses a host",
+        "launch",
+        """'echo "$1" >&2; shift; cd /work || exit 126; exec""",
+        """'cd /work || exit 126; echo "$1" >&2; shift; exec""",
+        HOSTILE + "test_who_shuts_its_own_workspace_loses_no_host",
+    ),
+    mutant(
         "a link may be followed on the way",
         "files",
         "_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC",

@@ -2,18 +2,23 @@
 
 from rollbook.audit.gate import DEFAULT_GATE, Gate
 from rollbook.audit.judge import audit, audit_traces
-from rollbook.audit.measure import Reencoder
+from rollbook.audit.measure import Evidence, Reencoder
 from rollbook.audit.report import Check, Finding, Report, Status, Unit
+from rollbook.audit.selection import Facet, SelectionCount, SelectionLedger
 from rollbook.audit.table import CHECKS
 
 __all__ = [
     "CHECKS",
     "DEFAULT_GATE",
     "Check",
+    "Evidence",
+    "Facet",
     "Finding",
     "Gate",
     "Reencoder",
     "Report",
+    "SelectionCount",
+    "SelectionLedger",
     "Status",
     "Unit",
     "audit",

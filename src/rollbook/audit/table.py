@@ -27,6 +27,7 @@ from rollbook.audit.measure import Evidence, Findings, Probe
 from rollbook.audit.parsing import ParseRate
 from rollbook.audit.prompts import PromptTokens
 from rollbook.audit.report import Unit
+from rollbook.audit.selection import Selection, StaleDropped, StalestUsed
 from rollbook.audit.separators import Separators
 from rollbook.audit.template import TemplateDrift
 from rollbook.audit.tools import ToolsUnrendered
@@ -288,6 +289,34 @@ CHECKS: tuple[Row, ...] = (
         None,
         "policy versions between the oldest and the newest token of one rollout",
         "update less often, or bound the staleness",
+    ),
+    Row(
+        "staleness",
+        StalestUsed,
+        Unit.VERSIONS,
+        "rollouts that a trainer took",
+        None,
+        "policy versions between a rollout and the trainer that took it",
+        "bound the staleness, make the queue shorter, or update less often",
+    ),
+    Row(
+        "stale_dropped",
+        StaleDropped,
+        Unit.SHARE,
+        "rollouts that a trainer took or the bound dropped",
+        None,
+        "rollouts that the staleness bound dropped",
+        "look in 'selection' which tasks it hits: dropping slow rollouts biases the batch; allow more staleness, or "
+        "fewer in flight",
+    ),
+    Row(
+        "selection",
+        Selection,
+        Unit.SHARE,
+        "attempts",
+        None,
+        "attempts that were lost beyond the rest, in one task, length, last tool or policy version",
+        "what is lost more often is missing from what is learned: look at the endings there",
     ),
     Row(
         "tokens_lost",

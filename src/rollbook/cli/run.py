@@ -20,6 +20,7 @@ from rollbook.cli.pool_options import pool_options, read_breaker, read_groups, r
 from rollbook.cli.progress import FetchBar, RunBar
 from rollbook.cli.report_view import show_report
 from rollbook.cli.screen import console, counted, print_json, visible
+from rollbook.cli.selection_view import group_line
 from rollbook.cli.template_options import api_key, read_pairs, read_variables, template_options
 from rollbook.cli.watching import watched
 from rollbook.errors import StoreError, UsageError
@@ -35,6 +36,7 @@ from rollbook.run import (
     read_resources,
     report,
     run,
+    selection,
 )
 from rollbook.trace import ContextPolicy, Sampling
 from rollbook.worlds import make
@@ -48,7 +50,8 @@ Examples:
   rollbook run calculator --out runs/demo
   rollbook run calculator --option difficulty=1 --tasks 16 --group 8 --seed 3
   rollbook run my_package.worlds:MyWorld --policy local:model.gguf --max-turns 4
-  rollbook run code --policy vllm:http://127.0.0.1:8000 --workers 4 --concurrency 512 --limit engine=256
+  rollbook run code --policy vllm:http://127.0.0.1:8000 --workers 4 --concurrency 512
+  rollbook run calculator --limit engine=64 --rate tool:search=5 --refill 2 --min-used 4
   rollbook run my_package.worlds:MyWorld --policy local:qwen3.gguf --context template
   rollbook run calculator --policy vllm:http://127.0.0.1:8000 --concurrency 64
   rollbook run calculator --policy local:llama.gguf --date 2026-01-31 --set enable_thinking=false
@@ -132,12 +135,14 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     source = open_run(place)
     renderer = loaded.renderer if loaded.text is None and isinstance(loaded.renderer, TextSide) else None
     found, judged = report(source, read_resources(place)), audit(source, renderer=renderer)
+    chosen = selection(source)
     if given["as_json"]:
         document = {"run": str(folder), "interrupted": outcome.interrupted, "recovery": str(outcome.recovery)}
-        print_json({**document, "report": found.to_dict(), "audit": judged.to_dict()})
+        print_json({**document, "report": found.to_dict(), "selection": chosen.to_dict(), "audit": judged.to_dict()})
     else:
         out = console()
         show_report(out, found)
+        out.print(f"Groups: {group_line(chosen.groups)}\n")
         show_audit(out, judged)
         _next_steps(ctx, folder, judged)
     ctx.exit(1 if judged.broke else 0)

@@ -10,10 +10,12 @@ import msgspec
 
 from rollbook.cli.run_place import RUN_PLACE
 from rollbook.cli.screen import MISSING, console, counted, counts, number, print_json, show_table, visible
+from rollbook.cli.selection_view import show_selection
 from rollbook.cli.trace_view import show_trace, trace_document
 from rollbook.cli.unfinished import tell_unfinished
 from rollbook.errors import UsageError
 from rollbook.run import open_run
+from rollbook.run import selection as select
 from rollbook.store import RunReader
 from rollbook.trace import Summary, facts
 
@@ -24,6 +26,7 @@ Examples:
   rollbook show runs/demo
   rollbook show runs/demo 0003-2          one trace, by a part of its id
   rollbook show runs/demo 0003-2 --full   without folding long texts
+  rollbook show runs/demo --selection     what was lost, by task, length, tool and version
 """
 NARROW = 100
 """Columns below which the table leaves out what can be seen elsewhere."""
@@ -35,12 +38,15 @@ LISTED = 8
 @click.argument("run", type=RUN_PLACE)
 @click.argument("trace", required=False)
 @click.option("--full", is_flag=True, help="Do not fold long texts.")
+@click.option("--selection", is_flag=True, help="Show what became of the attempts, by task, length, tool and version.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
-def command(run: Path | str, trace: str | None, full: bool, as_json: bool) -> None:
+def command(run: Path | str, trace: str | None, full: bool, selection: bool, as_json: bool) -> None:
     """Show the rollouts of RUN, or the one whose id TRACE is or is a part of."""
     source = open_run(run)
     tell_unfinished(source)
-    if trace is None:
+    if selection:
+        _show_selection(source, trace, as_json=as_json)
+    elif trace is None:
         _show_run(source, as_json=as_json)
     else:
         _show_one(source, find_rollout(source, trace), full=full, as_json=as_json)
@@ -92,6 +98,16 @@ def _show_run(source: RunReader, *, as_json: bool) -> None:
         lines,
         form="lkrkrrlr",
     )
+
+
+def _show_selection(source: RunReader, trace: str | None, *, as_json: bool) -> None:
+    if trace is not None:
+        raise UsageError("--selection is about a whole run: leave TRACE out")
+    found = select(source)
+    if as_json:
+        print_json({"run": str(source.folder), "selection": found.to_dict()})
+    else:
+        show_selection(console(), found)
 
 
 def _listed(row: Summary) -> str:

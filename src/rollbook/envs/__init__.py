@@ -3,7 +3,7 @@
 from rollbook.envs.check import EnvCheck, EnvFinding, check_env
 from rollbook.envs.convert import NotConvertible, to_text
 from rollbook.envs.foreign import ForeignError, call_foreign
-from rollbook.envs.offloop import close_processes, in_process, off_loop
+from rollbook.envs.offloop import close_processes, compute, in_process, off_loop
 from rollbook.envs.outcome import ToolOutcome, ToolRefused, error_observation, failed
 from rollbook.envs.processes import ProcessLost
 from rollbook.envs.protocol import Environment, Rewards, StepResult
@@ -28,6 +28,7 @@ __all__ = [
     "call_foreign",
     "check_env",
     "close_processes",
+    "compute",
     "error_observation",
     "factory",
     "failed",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -21,7 +22,7 @@ from weakref import WeakKeyDictionary
 from rollbook.envs.processes import Processes
 from rollbook.errors import UsageError
 
-__all__ = ["THREADS", "close_processes", "in_process", "off_loop"]
+__all__ = ["THREADS", "close_processes", "compute", "in_process", "off_loop"]
 
 THREADS = 64
 """Threads at once, for one event loop."""
@@ -30,6 +31,7 @@ Given = ParamSpec("Given")
 Value = TypeVar("Value")
 
 _threads: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+_computing: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 _processes: WeakKeyDictionary[asyncio.AbstractEventLoop, Processes] = WeakKeyDictionary()
 
 
@@ -43,6 +45,14 @@ async def off_loop(function: Callable[Given, Value], *args: Given.args, **option
     call = functools.partial(contextvars.copy_context().run, function, *args, **options)
     threading.Thread(target=_work, args=(future, call), name="off_loop", daemon=True).start()
     return await asyncio.wrap_future(future)
+
+
+async def compute(function: Callable[Given, Value], *args: Given.args, **options: Given.kwargs) -> Value:
+    """As `off_loop`, for what computes: no more threads at once than the machine has cores, for each further one makes
+    the event loop wait longer for Python's lock."""
+    loop = asyncio.get_running_loop()
+    async with _computing.setdefault(loop, asyncio.Semaphore(os.cpu_count() or 1)):
+        return await off_loop(function, *args, **options)
 
 
 def _work(future: Future[Value], call: Callable[[], Value]) -> None:

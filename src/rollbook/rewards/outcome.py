@@ -8,6 +8,7 @@ from rollbook.rewards.dispositions import voting_reward
 from rollbook.trace.disposition import ending_of
 from rollbook.trace.ending import Disposition, EndingRules, Reason
 from rollbook.trace.episode import GroupKey
+from rollbook.trace.runs import total_runs
 from rollbook.trace.trace import Trace
 
 __all__ = ["Outcome", "outcome_of"]
@@ -38,8 +39,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens that engines returned."""
     last_tool: str | None
     """The tool that was called last; None: none was."""
-    versions: tuple[int, int] | None
-    """The oldest and the newest policy version among its sampled tokens; None: not told."""
+    versions: tuple[tuple[int, int], ...]
+    """(policy version, sampled tokens of it), the oldest first; tokens of which nobody told the version are missing."""
 
     @property
     def key(self) -> GroupKey:
@@ -49,7 +50,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 def outcome_of(trace: Trace, rules: EndingRules, disposition: Disposition) -> Outcome:
     """The row of one ended trace, with the disposition that was decided. Raises `RecordError` where it still runs."""
-    head, versions = trace.head, trace.graph.versions.view
+    head = trace.head
     tools = [call.name for turn in trace.turns() for call in turn.message.tool_calls if call.name]
     return Outcome(
         rollout=head.rollout,
@@ -65,5 +66,5 @@ def outcome_of(trace: Trace, rules: EndingRules, disposition: Disposition) -> Ou
         turns=len(trace.policy_nodes),
         sampled=trace.graph.sampled_count,
         last_tool=tools[-1] if tools else None,
-        versions=(int(versions[:, 0].min()), int(versions[:, 0].max())) if len(versions) else None,
+        versions=total_runs(trace.graph.versions.view),
     )

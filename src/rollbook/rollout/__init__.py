@@ -12,6 +12,7 @@ from rollbook.rollout.resources import ResourceLimit, Resources
 from rollbook.rollout.rollout import RolloutSettings, head_for, run_rollout
 from rollbook.rollout.session import Agent, Session, chat
 from rollbook.rollout.snapshot import Snapshot, add_snapshots
+from rollbook.rollout.staleness import StaleBy, StalenessBound
 from rollbook.rollout.state import Stopped
 from rollbook.rollout.stopwatch import Part, Stopwatch
 
@@ -35,6 +36,8 @@ __all__ = [
     "RolloutSettings",
     "Session",
     "Snapshot",
+    "StaleBy",
+    "StalenessBound",
     "Stopped",
     "Stopwatch",
     "add_snapshots",

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import msgspec
 
-from rollbook.envs import Environment, ForeignError, ToolSet, call_foreign, off_loop
+from rollbook.envs import Environment, ForeignError, ToolSet, call_foreign, compute
 from rollbook.envs.convert import plain_json
 from rollbook.errors import ConfigError, RecordError, RollbookError, StoreError, boundary
 from rollbook.rewards import score_trace
@@ -256,7 +256,7 @@ async def _seal(state: RolloutState) -> None:
     if size < BIG_RECORD:
         state.sink.seal(trace)
     else:
-        await off_loop(state.sink.seal, trace)
+        await compute(state.sink.seal, trace)
 
 
 async def _clean_up(state: RolloutState) -> None:

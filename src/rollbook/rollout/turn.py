@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from rollbook.envs import off_loop
+from rollbook.envs import compute
 from rollbook.errors import ModelError, RecordError
 from rollbook.policy.protocol import Completion, TokenIds
 from rollbook.render.context import Extension, Past, Rewrite, go_on
@@ -83,7 +83,7 @@ async def _rendered(state: RolloutState, observation: Sequence[Message]) -> Exte
     """A long observation is rendered in a thread: on the loop it would hold every other rollout up."""
     if sum(len(message.content) for message in observation) < LONG:
         return _render(state, observation, state.context)
-    return await off_loop(_render, state, observation, state.context)
+    return await compute(_render, state, observation, state.context)
 
 
 def _render(state: RolloutState, observation: Sequence[Message], policy: ContextPolicy) -> Extension | Rewrite:

@@ -126,9 +126,13 @@ class Keeper(Listener):
         self._breaker.ended(outcome.reason)
         self._breaker.check()
 
-    def closed(self, closed: Closed) -> None:
+    def keep(self, closed: Closed) -> None:
+        """Keep what a group came to; with its advantages it is closed for good."""
         self._writer.annotate(annotate(closed.changed))
         self._writer.annotate(Advantages(closed.advantages).annotations())
+
+    def closed(self, closed: Closed) -> None:
+        self.keep(closed)
         self._open -= 1
         if closed.zero_variance and self._planner.flat():
             self.progress.planned(self._planner.total, self._planner.done)

@@ -2,12 +2,14 @@
 
 Rules: what the record holds is taken as it is, each attempt with the disposition that the rules give it now; a closed
 group is never opened again. Where groups without a signal are replaced by further tasks, their number follows from the
-record alone, so a resumed run goes on where it stopped.
+record alone, so a resumed run goes on where it stopped. The task list may be gone through several times: a group's id
+says its place in the list and its round, so it stays its own whatever the list gains.
 """
 
 from __future__ import annotations
 
 import random
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
@@ -23,17 +25,24 @@ from rollbook.trace.disposition import ending_of
 
 __all__ = ["Planner"]
 
+_PLACE = re.compile(r"([0-9]{4,})(?:r([0-9]+))?", re.ASCII)
+"""A group's place in the list, and its round where that is not the first."""
+
 
 class Planner:
     """Gives the books of the groups that are not closed."""
 
-    def __init__(self, config: RunConfig, tasks: Sequence[Task], run: str, reader: RunReader) -> None:
-        """`tasks`: those of the configuration, then those that may replace groups without a signal. Raises
-        `ConfigError` where the record is of other tasks."""
-        self._config = config
-        self._plans = [
-            GroupPlan(id=f"{run}-{number:04d}", task=task, size=config.group) for number, task in enumerate(tasks)
-        ]
+    def __init__(
+        self, config: RunConfig, tasks: Sequence[Task], run: str, reader: RunReader, *, rounds: int | None = 1
+    ) -> None:
+        """`tasks`: those of the configuration, then those that may replace groups without a signal. `rounds`: how often
+        the list is gone through; None: for ever. Raises `ConfigError` where the record is of other tasks, and where
+        groups without a signal were to be replaced in several rounds."""
+        if rounds != 1 and config.groups.resample:
+            raise ConfigError("groups: resample goes with one round only: a further round draws every task anew")
+        if rounds is not None and rounds < 1:
+            raise ConfigError(f"the tasks are gone through at least once, not {rounds} times")
+        self._config, self._tasks, self._run, self._rounds = config, tasks, run, rounds
         notes = reader.annotations()
         delivered = facts.advantages(note for note in notes if note.producer == PRODUCER)
         self.closed = {fact.group for fact in delivered.values()}
@@ -41,7 +50,7 @@ class Planner:
         values = {(fact.group, fact.seat): fact.values.values() for fact in delivered.values()}
         self._flat = sum(len(set(each)) == 1 for each in values.values())
         self._earlier = self._read(reader)
-        self._number = 0
+        self._round = self._number = 0
 
     @property
     def earlier(self) -> Mapping[str, Sequence[Outcome]]:
@@ -50,8 +59,9 @@ class Planner:
 
     @property
     def total(self) -> int:
-        """Members of all groups that are planned so far."""
-        return sum(plan.size for plan in self._plans[: self._wanted])
+        """Members of all groups that are planned so far; without an end to the rounds: up to the one that runs."""
+        rounds = self._round + 1 if self._rounds is None else self._rounds
+        return rounds * self._wanted * self._config.group
 
     @property
     def done(self) -> int:
@@ -62,21 +72,24 @@ class Planner:
             for each in rows
             if each.disposition.fate is not Fate.RETRIED
         }
-        return len(finished) + sum(plan.size for plan in self._plans if plan.id in self.closed)
+        return len(finished) + len(self.closed) * self._config.group
 
     def flat(self) -> bool:
         """A group closed without a signal: plan a further task in its place. False where none is left."""
         self._flat += 1
-        return self._flat <= len(self._plans) - self._config.tasks
+        return self._flat <= len(self._tasks) - self._config.tasks
 
     def next_book(self, chance: Callable[[], float] = random.random) -> GroupBook | None:
         """The book of the next group; None where there is none, which a group without a signal may change."""
-        while self._number < self._wanted:
-            plan = self._plans[self._number]
+        while True:
+            if self._number >= self._wanted:
+                if self._rounds is not None and self._round + 1 >= self._rounds:
+                    return None
+                self._round, self._number = self._round + 1, 0
+            plan = self._plan(self._number, self._round)
             self._number += 1
             if plan.id not in self.closed:
                 return self._book(plan, chance)
-        return None
 
     def annotations(self) -> list[Annotation]:
         """The dispositions of what the record holds, again: a crash may have lost them."""
@@ -84,7 +97,17 @@ class Planner:
 
     @property
     def _wanted(self) -> int:
-        return min(self._config.tasks + self._flat, len(self._plans))
+        return min(self._config.tasks + self._flat, len(self._tasks))
+
+    def _plan(self, number: int, round_: int) -> GroupPlan:
+        place = f"{self._run}-{number:04d}" + (f"r{round_}" if round_ else "")
+        return GroupPlan(id=place, task=self._tasks[number], size=self._config.group, round=round_)
+
+    def _planned(self, group: str) -> str | None:
+        """The task that a group is of; None where no plan has the group."""
+        place = _PLACE.fullmatch(group.removeprefix(f"{self._run}-"))
+        number = len(self._tasks) if place is None else int(place[1])
+        return self._tasks[number].id if number < len(self._tasks) else None
 
     def _book(self, plan: GroupPlan, chance: Callable[[], float]) -> GroupBook:
         return GroupBook(
@@ -98,15 +121,14 @@ class Planner:
         )
 
     def _read(self, reader: RunReader) -> dict[str, list[Outcome]]:
-        planned = {plan.id: plan.task.id for plan in self._plans}
         rows = sorted(reader.summaries(), key=lambda row: (row.group, row.member, row.attempt))
         found = defaultdict[str, list[Outcome]](list)
         reasons = defaultdict[tuple[str, int], list[Reason]](list)
         for row in rows:
-            if planned.get(row.group) != row.task:
+            if (planned := self._planned(row.group)) != row.task:
                 raise ConfigError(
                     f"rollout {row.rollout} in {reader.folder} is of the task {row.task!r}, and the environment now "
-                    f"gives {planned.get(row.group)!r} in its place: it has changed since; start a new run"
+                    f"gives {planned!r} in its place: it has changed since; start a new run"
                 )
             if row.group not in self.closed:
                 trace, earlier = reader.get(row.rollout), reasons[row.group, row.member]

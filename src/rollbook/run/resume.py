@@ -16,16 +16,29 @@ import msgspec
 from rollbook.errors import ConfigError
 from rollbook.rollout import GroupRules
 from rollbook.rollout.breaker import BreakerRules
+from rollbook.rollout.staleness import StalenessBound
+from rollbook.run.access import REQUEST_TIMEOUT
 from rollbook.run.config import RunConfig, differences
 from rollbook.store import Manifest, RunWriter, read_manifest, write_manifest
 from rollbook.trace import ContextPolicy
 
-__all__ = ["FIXED", "asked", "check_folder", "open_folder"]
+__all__ = ["FIXED", "StreamSettings", "asked", "check_folder", "keep_stream", "open_folder"]
 
 FIXED = ("environment", "options", "seed", "group")
 """What no resume can change."""
 HALF_MADE = ".run.json.tmp"
 """What a process leaves that was killed while it made the folder."""
+
+
+class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What stood between the rollouts and a trainer; a resume may choose others."""
+
+    queue: int
+    """The most groups that run or wait to be taken."""
+    bound: StalenessBound | None
+    """The staleness that is allowed; None: any."""
+    rounds: int | None
+    """How often the task list is gone through; None: for ever."""
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -35,6 +48,8 @@ class Stored(msgspec.Struct, frozen=True):
     """The run's id."""
     asked: dict[str, Any]
     """The configuration as plain data."""
+    stream: StreamSettings | None = None
+    """As it was opened last; None: nobody took its groups meanwhile."""
 
     def tasks(self, folder: Path) -> int:
         """How many tasks it was asked for; raises `ConfigError` where the manifest does not say."""
@@ -86,12 +101,20 @@ def open_folder(config: RunConfig, folder: Path, *, resume: bool, allow_changed:
     try:
         stored = asked(writer.manifest, folder)
         if differences(stored.asked, plain):
-            kept = msgspec.to_builtins(Stored(run=stored.run, asked=plain))
-            write_manifest(folder, msgspec.structs.replace(writer.manifest, config=kept))
+            kept = msgspec.to_builtins(msgspec.structs.replace(stored, asked=plain))
+            writer.manifest = msgspec.structs.replace(writer.manifest, config=kept)
+            write_manifest(folder, writer.manifest)
     except BaseException:
         writer.close()
         raise
     return stored.run, writer
+
+
+def keep_stream(writer: RunWriter, settings: StreamSettings) -> None:
+    """Keep how the run's stream is set."""
+    stored = msgspec.structs.replace(asked(writer.manifest, writer.folder), stream=settings)
+    writer.manifest = msgspec.structs.replace(writer.manifest, config=msgspec.to_builtins(stored))
+    write_manifest(writer.folder, writer.manifest)
 
 
 def _check_same(config: RunConfig, stored: Stored, folder: Path, allow_changed: bool) -> None:
@@ -99,6 +122,7 @@ def _check_same(config: RunConfig, stored: Stored, folder: Path, allow_changed: 
     before: dict[str, Any] = {
         "context": ContextPolicy.KEEP.value,
         "template_variables": {},
+        "request_timeout": REQUEST_TIMEOUT,
         "groups": msgspec.to_builtins(GroupRules()),
         "resources": {},
         "breaker": msgspec.to_builtins(BreakerRules()),

@@ -6,6 +6,8 @@ computed, which is once, behind its last member.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from rollbook.errors import ConfigError
@@ -21,7 +23,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """How far a run has come."""
 
     planned: int
-    """Members of all groups."""
+    """Members of all groups; without an end to the rounds: of those that began."""
     finished: int
     """Of these, those that never run again."""
     groups: int
@@ -43,12 +45,19 @@ def standing(source: RunReader) -> Standing | None:
         return None
     notes, rows = source.annotations(), list(source.summaries())
     fates, advantages = facts.dispositions(notes), facts.advantages(notes)
-    finished = {(row.group, row.member) for row in rows if not _runs_again(row, fates.get(row.rollout), config.rules)}
+    done = {(row.group, row.member) for row in rows if not _runs_again(row, fates.get(row.rollout), config.rules)}
+    members = Counter(group for group, _ in done)
+    closed = {fact.group: fact for fact in advantages.values()}
+    flat = sum(len(set(fact.values.values())) == 1 for fact in closed.values())
+    rounds = 1 if stored.stream is None else stored.stream.rounds
+    tasks = config.tasks * (rounds or 1) + min(flat, config.groups.resample)
+    groups = max(tasks, len({row.group for row in rows}))
     return Standing(
-        planned=config.tasks * config.group,
-        finished=len(finished),
-        groups=config.tasks,
-        closed=len({row.group for row in rows if row.rollout in advantages}),
+        planned=groups * config.group,
+        finished=len(closed) * config.group
+        + sum(min(count, config.group) for group, count in members.items() if group not in closed),
+        groups=groups,
+        closed=len(closed),
     )
 
 

@@ -1,6 +1,7 @@
 """A worker process of a run: ``python -m rollbook.run.worker FD`` with a socket to its parent.
 
-It loads the policy by its name, takes its own part of the run, and serves orders until the parent stops it or is gone.
+It makes the environment once, so that one that it cannot make is told at once; loads the policy by its name; takes its
+own part of the run; and serves orders until the parent stops it or is gone.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ async def open_desk(plain: dict[str, Any]) -> AsyncGenerator[Desk]:
     spec = msgspec.convert(plain, WorkerSpec)
     sys.path[:] = [*spec.path, *(each for each in sys.path if each not in spec.path)]
     config = spec.config
+    make_env = functools.partial(make, config.environment, **config.options)
+    try:
+        make_env()
+    except UsageError as error:
+        raise UsageError(f"{error} (workers know what they can import: name it 'package.module:Class')") from error
     loaded = await asyncio.to_thread(
         policy_of,
         config,
@@ -43,7 +49,7 @@ async def open_desk(plain: dict[str, Any]) -> AsyncGenerator[Desk]:
     )
     async with _part(spec) as (writer, settled), loaded, Resources(config.resources) as resources:
         yield Desk(
-            make_env=functools.partial(make, config.environment, **config.options),
+            make_env=make_env,
             loaded=loaded,
             settings=settings_of(config),
             sink=writer,

@@ -62,6 +62,7 @@ from rollbook.trace.runs import (
     compress_runs,
     expand_runs,
     make_runs,
+    total_runs,
 )
 from rollbook.trace.sample import (
     LossReason,
@@ -148,4 +149,5 @@ __all__ = [
     "redact",
     "samples",
     "summarise",
+    "total_runs",
 ]

@@ -7,6 +7,7 @@ producers or steps say the same thing of a rollout, the highest step wins, then 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import TypeVar
 
 import msgspec
@@ -19,11 +20,15 @@ from rollbook.trace.episode import GroupKey
 __all__ = [
     "ADVANTAGE",
     "DISPOSITION",
+    "STALENESS",
     "Advantage",
     "GroupAdvantages",
+    "StaleBy",
+    "Staleness",
     "advantages",
     "dispositions",
     "fact",
+    "stalenesses",
 ]
 
 ADVANTAGE = "advantage"
@@ -31,6 +36,9 @@ ADVANTAGE = "advantage"
 
 DISPOSITION = "disposition"
 """Name of the annotation whose value is a `Disposition`."""
+
+STALENESS = "staleness"
+"""Name of the annotation whose value is a `Staleness`."""
 
 
 class GroupAdvantages(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +74,42 @@ class Advantage(GroupAdvantages, frozen=True, kw_only=True):
     """None: the rollout has no vote."""
 
 
-_Fact = TypeVar("_Fact", Advantage, GroupAdvantages, Disposition)
+class StaleBy(StrEnum):
+    """Which of a rollout's sampled tokens says how stale it is."""
+
+    OLDEST = "oldest"
+    """The one of the oldest policy version."""
+    MEAN = "mean"
+    """All of them: the mean over tokens."""
+    NEWEST = "newest"
+    """The one of the newest policy version."""
+
+
+class Staleness(msgspec.Struct, frozen=True, kw_only=True):
+    """How many versions behind the trainer a rollout was, where it waited for one."""
+
+    finished: int | None
+    """The trainer's version when the rollout ended; None: nobody kept it."""
+    taken: int | None = None
+    """The trainer's version when its group was handed out or given up; None: neither has happened."""
+    by: StaleBy = StaleBy.OLDEST
+    """Which tokens `in_flight` is about."""
+    in_flight: float | None = None
+    """Versions that the trainer gained while the rollout ran: `finished` minus its own version. None: not known."""
+    in_queue: int | None = None
+    """Versions that the trainer gained while it waited: `taken` minus `finished`. None: not known."""
+    queued: float | None = None
+    """Seconds between the close of its group and its being taken; None: it was not taken."""
+    dropped: bool = False
+    """True where the bound took it out of the batch."""
+
+    @property
+    def total(self) -> float | None:
+        """Versions behind the trainer when it was taken; None: not known."""
+        return None if self.in_flight is None or self.in_queue is None else self.in_flight + self.in_queue
+
+
+_Fact = TypeVar("_Fact", Advantage, GroupAdvantages, Disposition, Staleness)
 
 
 def advantages(annotations: Iterable[Annotation]) -> dict[str, Advantage]:
@@ -77,6 +120,11 @@ def advantages(annotations: Iterable[Annotation]) -> dict[str, Advantage]:
 def dispositions(annotations: Iterable[Annotation]) -> dict[str, Disposition]:
     """The disposition of each rollout that has one."""
     return _newest(annotations, DISPOSITION, Disposition)
+
+
+def stalenesses(annotations: Iterable[Annotation]) -> dict[str, Staleness]:
+    """The staleness of each rollout that has one."""
+    return _newest(annotations, STALENESS, Staleness)
 
 
 def _newest(annotations: Iterable[Annotation], name: str, kind: type[_Fact]) -> dict[str, _Fact]:

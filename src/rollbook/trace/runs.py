@@ -13,7 +13,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["NO_RUNS", "RunKind", "Runs", "compress_runs", "expand_runs", "make_runs"]
+__all__ = ["NO_RUNS", "RunKind", "Runs", "compress_runs", "expand_runs", "make_runs", "total_runs"]
 
 Runs = npt.NDArray[np.int32]
 """int32, shape (runs, 2): (value, count)."""
@@ -55,3 +55,11 @@ def compress_runs(values: Sequence[int] | npt.NDArray[np.integer]) -> Runs:
     starts = np.flatnonzero(np.concatenate(([True], array[1:] != array[:-1])))
     counts = np.diff(np.concatenate((starts, [len(array)])))
     return np.stack((array[starts], counts.astype(np.int32)), axis=1)
+
+
+def total_runs(runs: Runs) -> tuple[tuple[int, int], ...]:
+    """How often each value is there: (value, count) pairs, the lowest value first."""
+    values, places = np.unique(runs[:, 0], return_inverse=True)
+    totals = np.zeros(len(values), np.int64)
+    np.add.at(totals, places, runs[:, 1])
+    return tuple(zip(values.tolist(), totals.tolist(), strict=True))

@@ -220,3 +220,13 @@ def test_processor_time_is_bounded(usual: Namespaces, tmp_path: Path) -> None:
 def test_killing_the_first_process_inside_changes_nothing(inside: Inside) -> None:
     done = shell(inside, "kill -9 1; kill -9 -1; kill -STOP 1; exit 7")
     assert done.status == 7 or done.signal == 9, done
+
+
+def test_who_shuts_its_own_workspace_loses_no_host(inside: Inside) -> None:
+    async def work(box: Sandbox) -> ExecResult:
+        await box.exec([*SHELL, "chmod 0 /work /tmp /dev/shm"])
+        return await box.exec([*SHELL, "chmod 700 /work"])
+
+    done = inside(work)
+    assert done.cause is Cause.EXITED
+    assert done.status in (0, 126)  # the first process of one kind may enter everything

@@ -3,7 +3,8 @@
 A sandbox is a *holder*, a process that does nothing but keep a mount namespace with the workspace in it (a tmpfs, so
 that it is bounded and goes when the holder goes), and *commands*, each in namespaces of its own inside that one. The
 first process of a command (`FIRST`) writes a mark to stderr right before it starts what was asked: what stands before
-the mark is the launcher's, what stands behind is the command's. When it ends, so does all that the command started.
+the mark is the launcher's, what stands behind is the command's. Only then it enters the workspace, whose owner may have
+shut it. When it ends, so does all that the command started.
 
 Rights: an owner that is root becomes uid 65534 first; then everything happens in a user namespace of its own
 (`Rights.USER`). Where those are not to be had, root makes the namespaces and drops its rights last (`Rights.ROOT`).
@@ -60,10 +61,10 @@ cd /
 """
 HOLD = "echo ready; exec cat > /dev/null"
 """It reads from its owner, so it ends with it."""
-FIRST = 'echo "$1" >&2; shift; exec 3>&2 2>/dev/null; "$@" 2>&3 3>&-; exit $?'
+FIRST = 'echo "$1" >&2; shift; cd /work || exit 126; exec 3>&2 2>/dev/null; "$@" 2>&3 3>&-; exit $?'
 PIVOT = (
     "mount -t proc -o nosuid,nodev,noexec proc /tmp/root/proc && cd /tmp/root && pivot_root . . && umount -l . "
-    "&& cd /work || exit 125; "
+    "|| exit 125; "
 )
 
 
@@ -161,7 +162,7 @@ class Launch:
             seen += ["--ro-bind-try", name, name]
         own = ["--bind", "/tmp/work", "/work", "--bind", "/tmp/tmp", "/tmp"]  # noqa: S108 (the sandbox's own)
         last = ["--proc", "/proc", "--dev", "/dev", "--bind", "/tmp/shm", "/dev/shm"]  # noqa: S108
-        ends = ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/work"]
+        ends = ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
         lives = ["--die-with-parent", "--new-session", "--as-pid-1"]
         return ["bwrap", *lives, *spaces, *seen, *last, *own, *ends]
 

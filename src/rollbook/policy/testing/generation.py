@@ -41,7 +41,10 @@ class Generation:
     _frozen_at: float | None
 
     def plan(self, version: int, label: str, kept: int = 0) -> None:
-        """Keep the first `kept` tokens and plan the rest by weights `version`, which are called `label`."""
+        """Keep the first `kept` tokens and plan the rest by weights `version`, which are called `label`. One that is
+        whole stays as it is."""
+        if self.tokens and kept == len(self.tokens):
+            return
         if self._versions and self._versions[-1][2] == kept:
             self._versions.pop()
         self._versions.append((version, label, kept))

@@ -1,6 +1,6 @@
 """The pool: orders, the books of groups, workers, and the scheduler over them."""
 
-from rollbook.rollout.pool.book import Closed, GroupBook, Moves
+from rollbook.rollout.pool.book import LATE, Closed, GroupBook, Moves
 from rollbook.rollout.pool.crew import Crew, Salvage, WorkersDie
 from rollbook.rollout.pool.desk import Desk, Keeping, Result, Worker, WorkerLost
 from rollbook.rollout.pool.orders import EnvFactory, GroupPlan, GroupRules, Order, rollout_id
@@ -9,6 +9,7 @@ from rollbook.rollout.pool.scheduler import Carrier, Listener, NextGroup, Schedu
 from rollbook.rollout.pool.serving import OpenDesk, serve
 
 __all__ = [
+    "LATE",
     "Carrier",
     "Closed",
     "Crew",

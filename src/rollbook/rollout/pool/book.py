@@ -9,8 +9,8 @@ kept, counted and not used. Closing decides what the group is worth before anyth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -20,8 +20,10 @@ from rollbook.rollout.pool.orders import GroupPlan, GroupRules, Order
 from rollbook.trace import Disposition, EndingRules, Fate, Reason
 from rollbook.trace.episode import GroupKey
 
-__all__ = ["MAX_LOST", "Closed", "GroupBook", "Moves"]
+__all__ = ["LATE", "MAX_LOST", "Closed", "GroupBook", "Moves"]
 
+LATE = "late: "
+"""Begins the rules by which rollouts are dropped that came when nobody waited for them any more."""
 MAX_LOST = 3
 """How often the worker of one member may be lost before the member is given up."""
 
@@ -101,6 +103,7 @@ class GroupBook:
         self.plan, self.closed = plan, False
         self._rules, self._endings, self._estimator, self._chance = rules, endings, estimator, chance
         self._retries = request_retries
+        self._given_up: str | None = None
         self._members = {number: _Member(number, request_retries) for number in range(plan.size)}
         for outcome in sorted(earlier, key=lambda each: (each.member, each.attempt)):
             member = self._members.setdefault(outcome.member, _Member(outcome.member, request_retries))
@@ -123,7 +126,7 @@ class GroupBook:
         running = None if member is None else member.running
         if self.closed or member is None or running is None or running.attempt != outcome.attempt:
             why = "its group was closed" if self.closed else "another attempt had taken its place"
-            return Moves(late=_drop(outcome, f"late: {why}"))
+            return Moves(late=_drop(outcome, self._given_up or f"{LATE}{why}"))
         moves = Moves()
         member.running, member.retries_left = None, retries_left
         self._take(member, self._bounded(member, outcome))
@@ -165,7 +168,37 @@ class GroupBook:
 
     def abandon(self, rule: str) -> Moves:
         """Give the whole group up; `rule` says why, for the record."""
-        return Moves() if self.closed else self._close(Moves(), abandoned=rule)
+        if self.closed:
+            return Moves()
+        self._given_up = rule
+        return self._close(Moves())
+
+    def without(self, closed: Closed, rules: Mapping[str, str]) -> Closed:
+        """What the closed group is worth without the votes of some members, each by its rule. For a group that nobody
+        has used yet."""
+        return self._worth(
+            closed,
+            [_without_vote(each, rules[each.rollout]) if each.rollout in rules else each for each in closed.outcomes],
+        )
+
+    def joined(self, closed: Closed, late: Outcome) -> Closed:
+        """A group that was given up, with a member that ended only now."""
+        return self._worth(replace(closed, outcomes=(*closed.outcomes, late)), (*closed.outcomes, late))
+
+    @property
+    def least(self) -> int:
+        """The fewest members with a vote for which the group is used."""
+        return self._rules.min_used
+
+    @property
+    def votes(self) -> Sequence[Outcome]:
+        """The attempts that ended and vote, so far."""
+        return [each for each in self._outcomes() if each.vote is not None]
+
+    @property
+    def running(self) -> Sequence[Order]:
+        """The orders that were given and did not end."""
+        return [each.running for each in self._members.values() if each.running is not None]
 
     def wants(self, order: Order) -> bool:
         """False for an order that waited until nobody needs it any more."""
@@ -230,40 +263,51 @@ class GroupBook:
     def _outcomes(self) -> Iterable[Outcome]:
         return (outcome for member in self._members.values() for outcome in member.outcomes)
 
-    def _close(self, moves: Moves, abandoned: str | None = None) -> Moves:
+    def _close(self, moves: Moves) -> Moves:
         self.closed = True
-        running = [each.running.rollout for each in self._members.values() if each.running is not None]
+        running = [order.rollout for order in self.running]
         moves.orders.clear()
         moves.cancel += running
-        moves.closed = self._closed(running, abandoned)
+        moves.closed = self._closed(running)
         return moves
 
-    def _closed(self, running: Sequence[str], abandoned: str | None) -> Closed:
-        before = list(self._outcomes())
-        used = sum(each.vote is not None for each in before)
-        rule = abandoned
-        if rule is None and 0 < used < self._rules.min_used:
+    def _closed(self, running: Sequence[str]) -> Closed:
+        before, rule = tuple(self._outcomes()), self._given_up
+        found = Closed(
+            plan=self.plan,
+            outcomes=before,
+            advantages=(),
+            refilled=max(self._members) + 1 - self.plan.size,
+            unrecorded=sum(each.done and not each.outcomes for each in self._members.values()),
+            cancelled=tuple(running),
+            changed={},
+        )
+        return self._worth(found, before if rule is None else [_without_vote(each, rule) for each in before])
+
+    def _worth(self, closed: Closed, after: Sequence[Outcome]) -> Closed:
+        """The group with these attempts: too few votes are none, and only then anything is computed."""
+        used = sum(each.vote is not None for each in after)
+        if 0 < used < self._rules.min_used:
             rule = f"group: {used} of {self.plan.size} used, fewer than {self._rules.min_used}"
-        after = before if rule is None else [_drop(each, rule) if each.vote is not None else each for each in before]
+            after = [_without_vote(each, rule) for each in after]
         seats: dict[GroupKey, list[Outcome]] = {}
         for outcome in after:
             seats.setdefault(outcome.key, []).append(outcome)
-        return Closed(
-            plan=self.plan,
+        before = {each.rollout: each.disposition for each in closed.outcomes}
+        changed = {each.rollout: each.disposition for each in after if before[each.rollout] != each.disposition}
+        return replace(
+            closed,
             outcomes=tuple(after),
             advantages=tuple(
                 close_group(key, rows, self._endings, estimator=self._estimator, scheduled=self.plan.size)
                 for key, rows in seats.items()
             ),
-            refilled=max(self._members) + 1 - self.plan.size,
-            unrecorded=sum(each.done and not each.outcomes for each in self._members.values()),
-            cancelled=tuple(running),
-            changed={
-                new.rollout: new.disposition
-                for old, new in zip(before, after, strict=True)
-                if old.disposition != new.disposition
-            },
+            changed={**closed.changed, **changed},
         )
+
+
+def _without_vote(outcome: Outcome, rule: str) -> Outcome:
+    return outcome if outcome.vote is None else _drop(outcome, rule)
 
 
 def _drop(outcome: Outcome, rule: str) -> Outcome:

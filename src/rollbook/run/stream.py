@@ -1,0 +1,217 @@
+"""Rollouts beside a trainer: groups run all the time, and the trainer takes each as it closes.
+
+Rules. First finished, first handed out. Groups that are open or wait are never more than the queue's size: where the
+trainer is slow, no further group begins. What a group is worth is recorded before it is handed out, so nothing is
+trained twice, whatever dies when: a group that was handed out is never handed out again, even where the trainer died
+before it learned from it; one that waited, or was still open, comes again from a resumed stream. Time that the trainer
+waits, and time that groups wait for it, is kept here and is no time of any rollout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from rollbook.errors import ConfigError, UsageError
+from rollbook.policy.control import PauseMode, WeightControl
+from rollbook.rollout import LoadedPolicy
+from rollbook.rollout.pool import Carrier, GroupBook, Order, Result, Scheduler
+from rollbook.rollout.snapshot import Snapshot
+from rollbook.rollout.staleness import StalenessBound
+from rollbook.run.access import Access
+from rollbook.run.config import RunConfig
+from rollbook.run.keeping import Progress, Silent
+from rollbook.run.resume import StreamSettings, keep_stream
+from rollbook.run.runner import CONCURRENCY
+from rollbook.run.waiting import ClosedGroup, GroupQueue, StreamStats
+from rollbook.run.works import Asked, Works, open_works
+from rollbook.store import RunReader
+from rollbook.trace.facts import stalenesses
+
+__all__ = ["ClosedGroup", "RolloutStream", "StreamStats", "open_stream"]
+
+
+class RolloutStream(AsyncIterator[ClosedGroup]):
+    """Groups as they close, and the trainer's version. Made by `open_stream`; for one trainer."""
+
+    def __init__(
+        self, queue: GroupQueue, scheduler: Scheduler, running: asyncio.Task[None], control: WeightControl | None
+    ) -> None:
+        self._queue, self._scheduler, self._running, self._control = queue, scheduler, running, control
+        running.add_done_callback(lambda _: queue.changed.set())
+        self.told = False
+        """Whoever asks for groups knows that the stream is over, or why it failed."""
+
+    @property
+    def version(self) -> int:
+        """The trainer's policy version."""
+        return self._queue.version
+
+    def stats(self) -> StreamStats:
+        """How the stream has fared since it was opened."""
+        return self._queue.stats()
+
+    async def update(self, weights: Path, version: int, *, mode: PauseMode = PauseMode.KEEP) -> None:
+        """Give the engine new weights, a folder that it sees, and go on with them as `version`. Rollouts that are in
+        flight go on as `mode` says and then hold tokens of several versions.
+
+        Raises `UsageError` and `RolloutFailure`; where that happens behind the pause, the engine stays paused, for
+        nobody knows which weights it holds.
+        """
+        if self._control is None:
+            raise UsageError("this stream has no control over the engine's weights: open it with control=...")
+        self._check(version)
+        await self._control.pause(mode)
+        await self._control.update(weights, version)
+        self.advance(version)
+        await self._control.resume()
+
+    def advance(self, version: int) -> None:
+        """The trainer is at `version` now, and somebody else has given the engine its weights. What cannot fit the
+        bound any more is dropped. Raises `UsageError` for a version that is not later."""
+        self._check(version)
+        for group, rule in self._queue.advance(version).items():
+            self._scheduler.abandon(group, rule)
+
+    def _check(self, version: int) -> None:
+        if version <= self.version:
+            raise UsageError(f"the trainer is at version {self.version}; {version} is no later one")
+
+    def __aiter__(self) -> RolloutStream:
+        return self
+
+    async def __anext__(self) -> ClosedGroup:
+        while True:
+            group = self._queue.take()
+            if group is not None:
+                return group
+            if self._running.done():
+                self.told = True
+                if not self._running.cancelled():
+                    self._running.result()
+                raise StopAsyncIteration
+            self._queue.changed.clear()
+            since = time.monotonic()
+            try:
+                await self._queue.changed.wait()
+            finally:
+                self._queue.waited += time.monotonic() - since
+
+
+class _Watched(Carrier):
+    """The crew, and the queue that is told what runs."""
+
+    def __init__(self, crew: Carrier, queue: GroupQueue) -> None:
+        self._crew, self._queue = crew, queue
+
+    async def run(self, order: Order) -> Result | None:
+        self._queue.started(order.rollout)
+        try:
+            return await self._crew.run(order)
+        finally:
+            self._queue.stopped(order.rollout)
+
+    def cancel(self, rollout: str) -> None:
+        self._crew.cancel(rollout)
+
+    def snapshot(self) -> Snapshot:
+        return self._crew.snapshot()
+
+
+@asynccontextmanager
+async def open_stream(  # noqa: PLR0913 - what `run` takes, and what is between rollouts and trainer
+    config: RunConfig,
+    folder: Path | str,
+    *,
+    queue: int = 16,
+    bound: StalenessBound | None = None,
+    rounds: int | None = 1,
+    version: int = 0,
+    control: WeightControl | None = None,
+    resume: bool = False,
+    allow_changed: bool = False,
+    concurrency: int = CONCURRENCY,
+    workers: int = 0,
+    ray: bool | str = False,
+    store: str | None = None,
+    start_jitter: float | None = None,
+    policy: LoadedPolicy | None = None,
+    access: Access | None = None,
+    progress: Progress | None = None,
+) -> AsyncGenerator[RolloutStream]:
+    """Run a configuration into `folder` while a trainer takes its groups.
+
+    `queue`: the most groups that run or wait to be taken. `bound`: the staleness that is allowed, None for any.
+    `rounds`: how often the task list is gone through, each time with draws of its own; None: for ever. `version`: the
+    trainer's, to begin with. `control`: gives the engine new weights; it is opened and closed here. The others are as
+    in `run`, and so are the errors; those that come up meanwhile are raised to whoever asks for the next group.
+
+    Leaving it cancels what runs and keeps all that ended: a resume goes on from there.
+    """
+    if queue < 1:
+        raise ConfigError(f"a queue holds at least 1 group, not {queue}")
+    asked = Asked(
+        config=config,
+        folder=folder,
+        resume=resume,
+        allow_changed=allow_changed,
+        concurrency=concurrency,
+        workers=workers,
+        ray=ray,
+        store=store,
+        start_jitter=start_jitter,
+        policy=policy,
+        progress=progress or Silent(),
+        access=access or Access(),
+        rounds=rounds,
+    )
+    async with open_works(asked) as works, _opened(control):
+        keep_stream(works.writer, StreamSettings(queue=queue, bound=bound, rounds=rounds))
+        waiting = GroupQueue(
+            works.keeper,
+            works.writer,
+            size=queue,
+            bound=bound,
+            version=version,
+            earlier=stalenesses(RunReader(works.folder).annotations()) if resume else {},
+        )
+        scheduler = works.scheduler(_Watched(works.crew, waiting), waiting)
+        running = asyncio.create_task(scheduler.run(lambda: _next_book(works, waiting)))
+        stream = RolloutStream(waiting, scheduler, running, control)
+        try:
+            yield stream
+        finally:
+            running.cancel()
+            await asyncio.wait((running,))
+            failure = None if running.cancelled() else running.exception()
+        if failure is not None and not stream.told:
+            raise failure
+
+
+@asynccontextmanager
+async def _opened(control: WeightControl | None) -> AsyncGenerator[None]:
+    if control is None:
+        yield
+        return
+    await control.open()
+    try:
+        yield
+    finally:
+        await control.close()
+
+
+async def _next_book(works: Works, waiting: GroupQueue) -> GroupBook | None:
+    """The next group, when there is room for it."""
+    while True:
+        while waiting.full:
+            await waiting.room()
+        book = works.planner.next_book()
+        if book is not None:
+            waiting.opened(book)
+            return book
+        if not works.keeper.may_replace:
+            return None
+        await works.keeper.closing()
