@@ -1,4 +1,4 @@
-"""Make the environment of the tests on a Ray cluster: Ray, this package and what the tests need, in a folder of its own.
+"""Make the environment of the tests on a Ray cluster: Ray and this package, in a folder of its own.
 
     python tools/ray_env.py FOLDER
 
