@@ -81,7 +81,7 @@ MUTANTS = [
     Mutant(
         "a script is asked",
         "run/fitness.py",
-        "    if not _is_remote(name):\n        return\n",
+        "    if not isinstance(loaded.policy, RemotePolicy):\n        return\n",
         "",
         f"{FITNESS}::test_what_is_no_engine_behind_a_url_is_not_asked",
     ),

@@ -14,11 +14,7 @@ from tests.run.run_made import model_folder, renderer
 
 
 def asked(engine: FakeEngine, dialect: Dialect, folder: Path) -> None:
-    async def run() -> None:
-        async with load_policy(f"{dialect}:{engine.url}", tokenizer=folder) as loaded:
-            await refuse_unfit(loaded)
-
-    asyncio.run(run())
+    asyncio.run(refuse_unfit(load_policy(f"{dialect}:{engine.url}", tokenizer=folder)))
 
 
 def fake(dialect: Dialect, folder: Path, **faults: Fault) -> FakeEngine:

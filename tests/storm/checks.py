@@ -204,9 +204,10 @@ def _budget_problems(
     whole = config.limits.request_retries
     budgets, before = {whole}, float("inf")
     for trace in attempts:
-        if any(before < each <= trace.head.started for each in began):
+        started = trace.head.started or 0.0
+        if any(before < each <= started for each in began):
             budgets.add(whole)
-        before = trace.head.started
+        before = started
         came = [each.came for each in asked.get(trace.id, ())]
         failed = sum(each in (Came.UNREACHABLE, Came.TIMEOUT) for each in came)
         assert trace.ending is not None

@@ -15,6 +15,7 @@ import msgspec
 
 from rollbook.policy.testing import Fault, FaultPlan
 from rollbook.run import RunConfig
+from tests.storm.log import CHECK
 
 __all__ = ["Storm", "every_fault"]
 
@@ -25,7 +26,10 @@ MARK = "ROLLBOOK_STORM"
 def every_fault(seed: int, *, slow: float) -> FaultPlan:
     """Each fault strikes a hundredth of all requests, those in transit more. `slow`: seconds of a late first byte."""
     rates = {**dict.fromkeys(Fault, 0.01), Fault.SERVER_ERROR: 0.03, Fault.RESET: 0.03, Fault.TRUNCATED: 0.03}
-    return FaultPlan(seed=seed, rates=rates, retry_after=0.1, slow=slow)
+    questions: dict[str, Sequence[Fault | None]] = {
+        f"{CHECK}{each}": [None] * 8 for each in ("", *(f"-{number}" for number in range(1, 20)))
+    }
+    return FaultPlan(seed=seed, rates=rates, retry_after=0.1, slow=slow, sessions=questions)
 
 
 @dataclass

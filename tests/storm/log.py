@@ -13,8 +13,10 @@ import msgspec
 from rollbook.policy.testing import Fault, LogEntry
 from rollbook.trace import Reason
 
-__all__ = ["Came", "Served", "read_log", "served", "state_of"]
+__all__ = ["CHECK", "Came", "Served", "read_log", "served", "state_of"]
 
+CHECK = "check"
+"""Sessions of the questions before a run."""
 _BUSY = (Fault.BUSY, Fault.BUSY_LATER, Fault.UNAVAILABLE)
 _TRANSIT = (Fault.SERVER_ERROR, Fault.RESET, Fault.TRUNCATED)
 _FINE = (None, Fault.ABORT, Fault.UPDATE)
@@ -73,7 +75,7 @@ def served(log: Sequence[LogEntry]) -> Mapping[str, Sequence[Served]]:
     """Requests by rollout, each in the order in which they were first sent."""
     found = defaultdict[str, dict[int, list[LogEntry]]](lambda: defaultdict(list))
     for entry in log:
-        if entry.session:
+        if entry.session and not entry.session.startswith(CHECK):
             fields = entry.fields
             found[entry.session][fields.get("sampling_params", fields)["seed"]].append(entry)
     return {session: [Served(*each) for each in rows.items()] for session, rows in found.items()}

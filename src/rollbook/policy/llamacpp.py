@@ -15,7 +15,7 @@ from rollbook.policy.http import HttpClient
 from rollbook.policy.llamacpp_wire import ModelMeta, check_sampling, probe_body
 from rollbook.policy.logprob_kind import LISTED, Listed, find_kind
 from rollbook.policy.pieces import PieceSampler
-from rollbook.policy.protocol import Completion, PolicyInfo, TokenIds, check_completion
+from rollbook.policy.protocol import Completion, PolicyInfo, RemotePolicy, TokenIds, check_completion
 from rollbook.policy.remote import GREETING_SECONDS, Link, RemoteConfig, context_of, room_for, served_model
 from rollbook.trace.call import Sampling
 
@@ -32,7 +32,7 @@ class _Props(msgspec.Struct):
     build_info: str = ""
 
 
-class LlamacppPolicy:
+class LlamacppPolicy(RemotePolicy):
     """Samples a model that a llama.cpp server runs."""
 
     def __init__(self, config: RemoteConfig) -> None:

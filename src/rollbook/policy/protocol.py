@@ -20,7 +20,7 @@ from rollbook.trace.checks import LOGPROB_SLACK
 from rollbook.trace.ending import Reason, RolloutFailure
 from rollbook.trace.node import TokenIds
 
-__all__ = ["Completion", "EngineBusy", "Policy", "PolicyInfo", "TokenIds", "check_completion"]
+__all__ = ["Completion", "EngineBusy", "Policy", "PolicyInfo", "RemotePolicy", "TokenIds", "check_completion"]
 
 
 class EngineBusy(RolloutFailure):
@@ -109,6 +109,10 @@ class Policy(Protocol):
     async def close(self) -> None:
         """Free everything. Calling it twice does nothing."""
         ...
+
+
+class RemotePolicy:
+    """The base of the clients of engines behind a URL: a run tries those before it begins."""
 
 
 class _Told(msgspec.Struct, frozen=True):

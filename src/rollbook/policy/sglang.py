@@ -24,7 +24,7 @@ import numpy as np
 from rollbook.errors import ConfigError, UsageError
 from rollbook.policy.http import HttpClient
 from rollbook.policy.logprob_kind import LISTED, Listed, find_kind
-from rollbook.policy.protocol import Completion, PolicyInfo, TokenIds, check_completion
+from rollbook.policy.protocol import Completion, PolicyInfo, RemotePolicy, TokenIds, check_completion
 from rollbook.policy.remote import (
     GREETING_SECONDS,
     Link,
@@ -59,7 +59,7 @@ ABORT_SECONDS = 2.0
 """How long an abort may hold up a cancellation."""
 
 
-class SglangPolicy:
+class SglangPolicy(RemotePolicy):
     """Samples a model that an SGLang server runs."""
 
     def __init__(self, config: RemoteConfig, *, experts: tuple[int, int] | None = None) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from rollbook.policy.http import HttpClient
 from rollbook.policy.logprob_kind import PROBES, kind_of
-from rollbook.policy.protocol import Completion, PolicyInfo, TokenIds, check_completion
+from rollbook.policy.protocol import Completion, PolicyInfo, RemotePolicy, TokenIds, check_completion
 from rollbook.policy.remote import (
     GREETING_SECONDS,
     Link,
@@ -42,7 +42,7 @@ class _Version(msgspec.Struct):
     version: str
 
 
-class VllmPolicy:
+class VllmPolicy(RemotePolicy):
     """Samples a model that a vLLM server runs."""
 
     def __init__(self, config: RemoteConfig, *, route: Route | None = None) -> None:

@@ -19,12 +19,16 @@ __all__ = ["LoadedPolicy", "derive_seed"]
 class LoadedPolicy:
     """A policy and its renderer. ``async with`` starts the engine and frees it."""
 
-    __slots__ = ("_renderer", "policy", "text", "trainable")
+    __slots__ = ("_renderer", "name", "policy", "text", "trainable")
 
-    def __init__(self, policy: Policy, renderer: Renderer | None = None, trainable: bool = True) -> None:
+    def __init__(
+        self, policy: Policy, renderer: Renderer | None = None, trainable: bool = True, *, name: str | None = None
+    ) -> None:
         """`renderer`: None for a text-only endpoint, and only for one; else `UsageError`. `trainable`: False where its
-        tokens are never trained (a judge, an opponent)."""
+        tokens are never trained (a judge, an opponent). `name`: by which another process can load the same."""
         self.policy = policy
+        self.name = name
+        """By which another process can load the same; None where it cannot."""
         self.text = policy if isinstance(policy, TextEndpoint) else None
         """The policy, where it is a text-only endpoint."""
         if (self.text is None) == (renderer is None):

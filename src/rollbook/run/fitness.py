@@ -10,8 +10,8 @@ from __future__ import annotations
 import msgspec
 
 from rollbook.errors import UsageError
-from rollbook.policy import RemoteName, parse_policy_name
 from rollbook.policy.check import QUICK, check_policy
+from rollbook.policy.protocol import RemotePolicy
 from rollbook.rollout import LoadedPolicy
 from rollbook.trace import Message, Role, RolloutFailure, Sampling
 
@@ -21,10 +21,10 @@ __all__ = ["refuse_unfit"]
 async def refuse_unfit(loaded: LoadedPolicy, sampling: Sampling | None = None) -> None:
     """Ask an engine behind a URL for three tokens, and for one with the run's own `sampling`. Raises `UsageError` where
     it drops or alters ids, or cannot sample so. Starts the policy and closes it again."""
-    name = loaded.policy.info.name
-    if not _is_remote(name):
+    if not isinstance(loaded.policy, RemotePolicy):
         return
     async with loaded:
+        name = loaded.policy.info.name
         report = await check_policy(loaded.policy, loaded.renderer, checks=QUICK)
         if report.broken:
             found = "; ".join(f"{each.about}: {each.detail}" for each in report.broken)
@@ -42,10 +42,3 @@ async def _sample_once(loaded: LoadedPolicy, sampling: Sampling) -> None:
         await loaded.policy.sample(prompt, msgspec.structs.replace(sampling, max_tokens=1), session="check")
     except RolloutFailure as failure:
         raise UsageError(f"{loaded.policy.info.name} does not sample as the run asks: {failure.detail}") from failure
-
-
-def _is_remote(name: str) -> bool:
-    try:
-        return isinstance(parse_policy_name(name), RemoteName)
-    except UsageError:
-        return False  # a name of one's own

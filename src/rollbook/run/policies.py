@@ -80,7 +80,7 @@ def load_policy(
     if isinstance(parsed, TextName):
         if tokenizer is not None or template is not None or date is not None or variables:
             raise ConfigError(f"{name} renders by itself: give no tokenizer and nothing of a template")
-        return LoadedPolicy(_remote_module(parsed).open_text(parsed, access))
+        return LoadedPolicy(_remote_module(parsed).open_text(parsed, access), name=name)
     # a file that cannot be read is found out before a model is fetched for it
     script = load_script(parsed.path) if isinstance(parsed, ScriptedName) else None
     text = _text(template)
@@ -88,11 +88,11 @@ def load_policy(
     files = files_for(parsed, source)
     renderer = renderer_for(files, cache, template=text, date=date, variables=variables)
     if script is not None:
-        return LoadedPolicy(script, renderer)
+        return LoadedPolicy(script, renderer, name=name)
     if isinstance(parsed, RemoteName):
         client = _remote_module(parsed).open_remote(parsed, renderer.info.stop_ids, renderer.decode, access)
-        return LoadedPolicy(client, renderer)
-    return LoadedPolicy(_embedded(parsed, files), renderer)
+        return LoadedPolicy(client, renderer, name=name)
+    return LoadedPolicy(_embedded(parsed, files), renderer, name=name)
 
 
 def load_renderer(

@@ -59,8 +59,8 @@ async def run(  # noqa: PLR0913 - all but two by name, each with a default
     its machines share `folder`, or `store` is given. `store`: the URL of an object store, to which the run is copied
     while it runs; workers on Ray hand their parts over through it. `start_jitter`: seconds over which the first
     rollouts start; None: a little for each. `policy`: takes the place of the one that the configuration names, and of
-    what it says of the template, in this process; workers load their own by its name. `access`: an engine's key, and
-    where models are kept.
+    what it says of the template, in this process; workers load the same by its name, and another is refused with
+    them. `access`: an engine's key, and where models are kept.
 
     Raises `UsageError` where the folder, the configuration or the policy do not allow it, with the remedy. Cancelling
     it, or a full disk, keeps every finished rollout: a resume goes on from there.

@@ -67,6 +67,11 @@ class Asked:
             )
         if self.cluster is not None and not self.workers:
             raise ConfigError("a run on a Ray cluster needs workers: say how many (--workers N)")
+        if self.workers and self.policy is not None and self.policy.name != self.config.policy:
+            raise ConfigError(
+                f"a policy of this process (an object) cannot be taken to {self.workers} worker processes: name it in "
+                "RunConfig.policy and give no object, or run without workers"
+            )
 
     @property
     def cluster(self) -> str | None:

@@ -204,9 +204,9 @@ def running(engine: Engine) -> int:
 
 def test_check_policy_finds_it_fit(engine: Engine, record_property: Record) -> None:
     async def ask(loaded: LoadedPolicy) -> Any:
-        await refuse_unfit(loaded)
         return await check_policy(loaded.policy, loaded.renderer)
 
+    asyncio.run(refuse_unfit(engine.loaded()))
     report = on(engine, ask)
     record_property("engine", report.engine)
     record_property("verdicts", {str(each.about): str(each.verdict) for each in report.findings})
