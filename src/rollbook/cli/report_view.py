@@ -13,13 +13,15 @@ from rollbook.run.report_rows import GroupRow, MemberRow, TimeRow
 from rollbook.run.resources import ResourceReport
 from rollbook.trace import Fate
 
-__all__ = ["show_endings", "show_groups", "show_report", "show_resources", "show_time", "show_totals"]
+__all__ = ["MOST_GROUPS", "show_endings", "show_groups", "show_report", "show_resources", "show_time", "show_totals"]
 
 
 ENGINE = "engine_"
 """Begins the names of parts that lie within the engine's time."""
 IN_LINE = 4
 """Members of a group in one line."""
+MOST_GROUPS = 40
+"""Groups that are shown."""
 
 
 LATE = ("median", "99th percentile", "most")
@@ -55,12 +57,14 @@ def show_groups(out: Console, report: RunReport) -> None:
             _in_lines([MISSING if member.advantage is None else f"{member.advantage:+.2f}" for member in _last(row)]),
             _retried(row.members),
         )
-        for row in report.groups
+        for row in report.groups[:MOST_GROUPS]
     ]
     heads = ("group", "task", "used", "mean", "rewards", "advantages", "retried")
     if all(row[-1] == MISSING for row in rows):
         heads, rows = heads[:-1], [row[:-1] for row in rows]
     show_table(out, "Rewards by group", heads, rows, form="llrrkkl")
+    if len(report.groups) > MOST_GROUPS:
+        out.print(f"The first {MOST_GROUPS} of {len(report.groups)} groups; --json has all.\n")
     if any(member.reward is None for row in report.groups for member in _last(row)):
         out.print(f"{MISSING}: no reward, which is not 0; such a rollout does not vote.\n")
 

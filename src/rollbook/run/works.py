@@ -8,12 +8,13 @@ import functools
 import random
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from rollbook.errors import ConfigError, RecordError, boundary
 from rollbook.rollout import EnvFactory, LoadedPolicy
+from rollbook.rollout.finishing import to_its_end
 from rollbook.rollout.pool import Carrier, GroupBook, Listener, Scheduler
 from rollbook.run.access import Access
 from rollbook.run.config import RunConfig
@@ -138,24 +139,33 @@ async def open_works(asked: Asked) -> AsyncGenerator[Works]:
             copy=copy,
             spools=spools,
         )
-        async with open_crew(plant, asked.workers, asked.cluster) as crew:
-            reporting = asyncio.create_task(keeper.report(crew))
-            try:
-                yield Works(
-                    asked=asked,
-                    folder=path,
-                    run_id=run_id,
-                    writer=writer,
-                    planner=planner,
-                    keeper=keeper,
-                    crew=crew,
-                    interrupted=interrupted,
-                )
-            finally:
-                reporting.cancel()
-                await asyncio.gather(reporting, return_exceptions=True)
-                write_resources(path, resource_report(crew.snapshot(), asked.workers or 1))
+        async with _crewed(plant, asked.workers, asked.cluster) as crew:
+            yield Works(
+                asked=asked,
+                folder=path,
+                run_id=run_id,
+                writer=writer,
+                planner=planner,
+                keeper=keeper,
+                crew=crew,
+                interrupted=interrupted,
+            )
         await asyncio.to_thread(write_summary_table, path)
+
+
+@asynccontextmanager
+async def _crewed(plant: Plant, workers: int, cluster: str | None) -> AsyncGenerator[Carrier]:
+    """The crew, which is told of while it works and whose resources are kept when it is gone."""
+    async with AsyncExitStack() as stack:
+        crew = await stack.enter_async_context(open_crew(plant, workers, cluster))
+        reporting = asyncio.create_task(plant.keeper.report(crew))
+        try:
+            yield crew
+        finally:
+            reporting.cancel()
+            await asyncio.gather(reporting, return_exceptions=True)
+            await to_its_end(stack.aclose())
+            write_resources(plant.folder, resource_report(crew.snapshot(), workers or 1))
 
 
 async def _copy(asked: Asked, folder: Path) -> Copy | None:

@@ -49,6 +49,8 @@ SILENT_SECONDS = 120.0
 """A worker that says nothing for so long is taken for dead: its loop is blocked."""
 STOP_SECONDS = 60.0
 """How long a worker may take to interrupt and keep what runs."""
+LAST_WORDS_SECONDS = 2.0
+"""How long what a worker said last may take to be read, once it ended."""
 LOG_LINES = 40
 
 
@@ -124,6 +126,8 @@ class ProcessWorker:
             if self._writer is None:
                 process.kill()
             await _ended(process)
+            if self._tasks:
+                await asyncio.wait(self._tasks[:2], timeout=LAST_WORDS_SECONDS)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

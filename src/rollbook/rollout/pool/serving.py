@@ -79,6 +79,7 @@ class _Counter:
                     beating.cancel()
                     await asyncio.gather(beating, return_exceptions=True)
                     await self._end(desk)
+                    self._say(Beat(desk.snapshot()))
         except RollbookError as error:
             self._broken = self._broken or error
         if self._broken is None:
