@@ -39,6 +39,11 @@ __all__ = ["RayWorker", "connected"]
 
 START_SECONDS = 600.0
 """How long a worker may take to be placed and to load its policy."""
+PLACINGS = 3
+"""How often a worker is placed that is lost before it is ready: a cluster goes on placing actors on a node that died
+until it has noticed."""
+PLACING_SECONDS = 2.0
+"""Between two such attempts."""
 BEAT_SECONDS = 0.5
 SILENT_SECONDS = 120.0
 """A worker that says nothing for so long is taken for dead: its loop is blocked, or its machine cut off."""
@@ -142,6 +147,13 @@ class Seat:
         return _encoder.encode(Ready())
 
 
+def _placed() -> ActorHandle:
+    made = ray.remote(Seat).options(
+        max_concurrency=AT_ONCE, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
+    )
+    return made.remote()
+
+
 class RayWorker:
     """A `Worker` that is a Ray actor. Start it with `start`."""
 
@@ -158,16 +170,21 @@ class RayWorker:
     async def start(cls, name: str, spec: dict[str, Any]) -> RayWorker:
         """Place an actor and wait until it takes orders. `spec`: of `open_desk`. Raises `UsageError`, and what the
         actor says that stops a run."""
-        made = ray.remote(Seat).options(
-            max_concurrency=AT_ONCE, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
-        )
-        worker = cls(name, made.remote())
-        try:
-            await worker._open(spec)
-        except BaseException:
-            await to_its_end(worker.close())
-            raise
-        return worker
+        for left in reversed(range(PLACINGS)):
+            worker = cls(name, _placed())
+            try:
+                await worker._open(spec)
+            except WorkerLost as error:
+                await to_its_end(worker.close())
+                if not left:
+                    raise UsageError(f"{error} (of {PLACINGS} actors none lived until it was ready)") from error
+                await asyncio.sleep(PLACING_SECONDS)
+            except BaseException:
+                await to_its_end(worker.close())
+                raise
+            else:
+                return worker
+        raise AssertionError
 
     @property
     def in_flight(self) -> int:
@@ -218,8 +235,6 @@ class RayWorker:
             raise UsageError(
                 f"worker {self.name} was not ready within {START_SECONDS:g} s: has the cluster a free CPU for each?"
             ) from error
-        except WorkerLost as error:
-            raise UsageError(str(error)) from error
         if not isinstance(said, Ready):
             raise self._broken(said)
         self._beating = asyncio.create_task(self._beat())
