@@ -161,10 +161,11 @@ def open_copy(url: str, folder: Path) -> ObjectCopy:
 
 @asynccontextmanager
 async def open_spool(
-    url: str, run_id: str, name: str, manifest: Manifest
+    url: str, run_id: str, name: str, manifest: Manifest, place: Path | None = None
 ) -> AsyncGenerator[tuple[RunWriter, Mirroring]]:
-    """The writer of a worker's part on this machine, and what mirrors it."""
-    folder = Path(tempfile.gettempdir()) / f"rollbook-{run_id}-{name}"
+    """The writer of a worker's part on this machine, and what mirrors it. `place`: where spools lie; None: where the
+    system has what is temporary (``TMPDIR``)."""
+    folder = (place or Path(tempfile.gettempdir())) / f"rollbook-spool-{run_id}-{name}"
     await asyncio.to_thread(_sweep, folder.parent, run_id)
     await asyncio.to_thread(create_spool, folder, manifest)
     mirror = await asyncio.to_thread(lambda: ObjectMirror(folder, url, part=name))
@@ -176,7 +177,7 @@ async def open_spool(
 
 def _sweep(place: Path, run_id: str) -> None:
     """Clear away spools of this run whose worker is long dead."""
-    for lock in place.glob(f"rollbook-{run_id}-*/writers/*/lock"):
+    for lock in place.glob(f"rollbook-spool-{run_id}-*/writers/*/lock"):
         try:
             if lock.stat().st_mtime < time.time() - SWEEP_SECONDS:
                 RunLock(lock.parent).release()
