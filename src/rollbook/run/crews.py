@@ -18,6 +18,7 @@ import msgspec
 from rollbook.errors import RunLocked, UsageError
 from rollbook.rewards import decide, outcome_of
 from rollbook.rollout import EnvFactory, LoadedPolicy, Resources, RolloutSettings
+from rollbook.rollout.finishing import to_its_end
 from rollbook.rollout.pool import Carrier, Crew, Desk, Order, ProcessWorker, Result, Worker
 from rollbook.run.access import Access
 from rollbook.run.config import RunConfig
@@ -97,10 +98,17 @@ async def open_crew(plant: Plant, workers: int, ray: str | None = None) -> Async
             yield desk
         return
     with nullcontext(_process) if ray is None else _on_ray(ray) as start:
-        async with Crew(workers, _Start(plant, start), _Salvage(plant)) as crew:
-            yield crew
-        if plant.copy is not None and plant.spools:
-            await asyncio.to_thread(plant.copy.fetch)
+        try:
+            async with Crew(workers, _Start(plant, start), _Salvage(plant)) as crew:
+                yield crew
+        finally:
+            if plant.copy is not None and plant.spools:
+                await to_its_end(_fetched(plant.copy))
+
+
+async def _fetched(copy: Copy) -> None:
+    """What the workers kept until they closed, also those of a run that is stopped."""
+    await asyncio.to_thread(copy.fetch)
 
 
 _StartWorker = Callable[[str, dict[str, Any]], Awaitable[Worker]]

@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-from rollbook.errors import ConfigError, RunLocked, StoreError
+from rollbook.errors import ConfigError, RunLocked, StoreError, boundary
 from rollbook.rollout.finishing import to_its_end
 from rollbook.store import Manifest, RunWriter, create_spool
 from rollbook.store.fetch import fetch_parts, holds_run
@@ -79,19 +79,18 @@ class Mirroring:
             await _within(self._seconds, self._wanted)
             self._wanted.clear()
             waiting, self._waiting = self._waiting, []
-            try:
-                await asyncio.to_thread(self._mirror.sync)
-            except StoreError as error:
-                _tell(waiting, error)
-            else:
-                _tell(waiting, None)
+            with suppress(StoreError):
+                await self._sync(waiting)
             await _within(GATHER_SECONDS, self._ending)
 
     async def _end(self) -> None:
         await self._task
-        waiting, self._waiting = self._waiting, []
+        await self._sync(self._waiting)
+
+    async def _sync(self, waiting: list[asyncio.Future[None]]) -> None:
         try:
-            await asyncio.to_thread(self._mirror.sync)
+            with boundary("the run cannot be copied", StoreError):
+                await asyncio.to_thread(self._mirror.sync)
         except StoreError as error:
             _tell(waiting, error)
             raise
