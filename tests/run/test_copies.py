@@ -39,7 +39,8 @@ from tests.store.made import content, whole_trace
 pytest.importorskip("obstore")
 
 from rollbook.run.mirroring import Mirroring, open_spool
-from rollbook.store.mirror import MirrorReport
+from rollbook.store.fetch import fetch_parts
+from rollbook.store.mirror import MirrorReport, ObjectMirror
 
 WORLD = "tests.run.test_copies:Waits"
 
@@ -56,7 +57,8 @@ class Waits(Environment):
     async def setup(self, task: Task) -> Sequence[Message]:
         await asyncio.sleep(0.01)
         if self.mark and task.id.endswith("3") and first_here(self.mark):
-            await asyncio.sleep(0.3)  # so that others have ended here
+            while len(sent_by(self.mark)) < 2:  # both workers have sent something  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
             os.kill(os.getpid(), signal.SIGKILL)
         return task.messages()
 
@@ -74,6 +76,11 @@ def first_here(mark: str) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def sent_by(mark: str) -> list[Path]:
+    """The parts that are in the bucket beside the mark."""
+    return list((Path(mark).parent / "bucket" / "demo" / "writers").glob("*"))
 
 
 def url_of(folder: Path) -> str:
@@ -187,9 +194,8 @@ def test_what_a_dead_worker_had_mirrored_is_kept_and_the_rest_runs_again(
     assert [each.used for each in told.groups] == [2] * 6
     same(tmp_path, reader)
     (left,) = (tmp_path / "t").glob("rollbook-spool-*")  # of the dead one
-    names = sorted(path.name for path in (folder / "writers").iterdir())
-    assert len(names) == 3
-    assert left.name.removeprefix("rollbook-spool-").partition("-")[2] in names[:2]
+    dead = left.name.removeprefix("rollbook-spool-").partition("-")[2]
+    assert any((folder / "writers" / dead).rglob("*.seg"))
     old = time.time() - 1000
     os.utime(next(left.glob("writers/*/lock")), (old, old))
     asyncio.run(spooled(asked(tmp_path, tasks=7, options=config.options), folder, url_of(tmp_path), told, resume=True))
@@ -229,6 +235,62 @@ def test_a_worker_that_does_not_see_the_folder_says_what_to_do(tmp_path: Path) -
     for folder in ("nowhere", "here"):
         with pytest.raises(UsageError, match="--store"):
             asyncio.run(main(tmp_path / folder))
+
+
+# Parts in the object store
+
+
+def parts(tmp_path: Path, *names: str) -> Path:
+    """A run whose parts are in the object store alone; its folder."""
+    folder, url = tmp_path / "run", url_of(tmp_path)
+    with RunWriter.create(folder) as owner:
+        ObjectMirror(folder, url).sync()
+        for name in names:
+            create_spool(tmp_path / name, owner.manifest)
+            with RunWriter.join(tmp_path / name, name) as writer:
+                writer.seal(whole_trace(f"of-{name}"))
+            ObjectMirror(tmp_path / name, url, part=name).sync()
+    return folder
+
+
+def test_parts_are_fetched_as_far_as_they_are_wanted_and_not_there(tmp_path: Path) -> None:
+    folder, url = parts(tmp_path, "a", "b", "c"), url_of(tmp_path)
+    assert fetch_parts(url, folder, lambda name: name != "b") == ["a", "c"]
+    assert sorted(open_run(folder).rollouts()) == ["of-a", "of-c"]
+    (file,) = (folder / "writers" / "a").rglob("*.seg")
+    file.write_bytes(longer := file.read_bytes() + b"repaired here")
+    assert fetch_parts(url, folder, lambda _: True) == ["a", "b", "c"]
+    assert file.read_bytes() == longer
+    file.write_bytes(longer[:100])
+    fetch_parts(url, folder, lambda _: True)
+    assert file.read_bytes() == longer.removesuffix(b"repaired here")
+
+
+def test_the_owner_leaves_the_parts_of_others_alone(tmp_path: Path) -> None:
+    folder, url = parts(tmp_path, "a"), url_of(tmp_path)
+    fetch_parts(url, folder, lambda _: True)
+    with RunWriter.open(folder) as owner:
+        with RunWriter.join(folder, "z") as other:
+            other.seal(whole_trace("of-z"))
+        owner.seal(whole_trace("own"))
+    assert ObjectMirror(folder, url, parts=False).sync().objects == 1
+    assert sorted(open_run(url, cache=tmp_path / "copies").rollouts()) == ["of-a", "own"]
+
+
+def test_what_a_dead_worker_sends_behind_its_salvage_is_refused(tmp_path: Path) -> None:
+    folder, url = parts(tmp_path), url_of(tmp_path)
+    with RunWriter.open(folder) as owner:
+        create_spool(tmp_path / "w", owner.manifest)
+        with RunWriter.join(tmp_path / "w", "w") as cut_off:
+            mirror = ObjectMirror(tmp_path / "w", url, part="w")
+            cut_off.seal(whole_trace("sent"))
+            mirror.sync()
+            open_copy(url, folder).salvage(owner, "w")
+            cut_off.seal(whole_trace("late"))
+            with pytest.raises(StoreError):
+                mirror.sync()
+    assert open_run(folder).rollouts() == ["sent"]
+    assert open_run(url, cache=tmp_path / "copies").rollouts() == ["sent"]
 
 
 # The spool and its mirror
