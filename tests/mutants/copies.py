@@ -27,7 +27,7 @@ MUTANTS = [
         "                if True:\n                    settling",
         WAITS,
     ),
-    Mutant("a stop waits for the record", DESK_FILE, "settling.cancel()\n                    raise", "pass", STOPS),
+    Mutant("a stop leaves the wait for the record running", DESK_FILE, "settling.cancel()", "pass", STOPS),
     Mutant("a new run joins another", MIRRORING, "if not resume and holds_run(self.url):", "if False:", RESUMED),
     Mutant(
         "who waits is told by what began before",

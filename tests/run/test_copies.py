@@ -184,23 +184,23 @@ def test_what_a_dead_worker_had_mirrored_is_kept_and_the_rest_runs_again(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path / "t"))
     (tmp_path / "t").mkdir()
-    config = asked(tmp_path, tasks=6, options={"mark": str(tmp_path / "mark")})
+    config = asked(tmp_path, tasks=4, options={"mark": str(tmp_path / "mark")})
     folder, told = tmp_path / "run", Told()
     asyncio.run(spooled(config, folder, url_of(tmp_path), told))
     reader = open_run(folder)
     assert (tmp_path / "mark").exists()
     assert {row.rollout: row.reason for row in reader.summaries()} == told.ended_so
-    assert len(told.ended_so) == len(reader) == 12
-    assert [each.used for each in told.groups] == [2] * 6
+    assert len(told.ended_so) == len(reader) == 8
+    assert [each.used for each in told.groups] == [2] * 4
     same(tmp_path, reader)
     (left,) = (tmp_path / "t").glob("rollbook-spool-*")  # of the dead one
     dead = left.name.removeprefix("rollbook-spool-").partition("-")[2]
     assert any((folder / "writers" / dead).rglob("*.seg"))
     old = time.time() - 1000
     os.utime(next(left.glob("writers/*/lock")), (old, old))
-    asyncio.run(spooled(asked(tmp_path, tasks=7, options=config.options), folder, url_of(tmp_path), told, resume=True))
+    asyncio.run(spooled(asked(tmp_path, tasks=5, options=config.options), folder, url_of(tmp_path), told, resume=True))
     assert list((tmp_path / "t").glob("rollbook-spool-*")) == []
-    assert len(same(tmp_path, open_run(folder), "again")) == 14
+    assert len(same(tmp_path, open_run(folder), "again")) == 10
 
 
 def test_a_resumed_run_takes_what_workers_mirrored_behind_the_death_of_their_parent(tmp_path: Path) -> None:

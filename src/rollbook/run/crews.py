@@ -66,7 +66,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     connections: int
     """To the engine at once."""
     api_key: str | None = None
-    """Goes over the socket alone, into no file and no record."""
+    """Goes to the worker alone, into no file and no record."""
     cache: str | None = None
     """Where fetched models are kept; None: the user's cache folder."""
     manifest: Manifest

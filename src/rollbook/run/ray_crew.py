@@ -170,21 +170,20 @@ class RayWorker:
     async def start(cls, name: str, spec: dict[str, Any]) -> RayWorker:
         """Place an actor and wait until it takes orders. `spec`: of `open_desk`. Raises `UsageError`, and what the
         actor says that stops a run."""
-        for left in reversed(range(PLACINGS)):
-            worker = cls(name, _placed())
+        left = PLACINGS
+        while True:
+            worker, left = cls(name, _placed()), left - 1
             try:
                 await worker._open(spec)
-            except WorkerLost as error:
+            except BaseException as error:
                 await to_its_end(worker.close())
+                if not isinstance(error, WorkerLost):
+                    raise
                 if not left:
                     raise UsageError(f"{error} (of {PLACINGS} actors none lived until it was ready)") from error
                 await asyncio.sleep(PLACING_SECONDS)
-            except BaseException:
-                await to_its_end(worker.close())
-                raise
             else:
                 return worker
-        raise AssertionError
 
     @property
     def in_flight(self) -> int:

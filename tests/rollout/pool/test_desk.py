@@ -41,7 +41,7 @@ def test_a_result_waits_for_its_record_even_where_its_rollout_is_cancelled() -> 
 
         async def use(desk: Desk, sink: MemorySink) -> None:
             told = asyncio.create_task(desk.run(ORDER))
-            await settling.wait()
+            await asyncio.wait_for(settling.wait(), 5)
             for _ in range(3):
                 desk.cancel(ORDER.rollout)
                 await asyncio.sleep(0)
