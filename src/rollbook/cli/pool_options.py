@@ -39,6 +39,14 @@ _OPTIONS = (
         show_default=True,
         help="Processes that run the rollouts; 0: this one.",
     ),
+    click.option(
+        "--ray",
+        is_flag=False,
+        flag_value="auto",
+        metavar="[ADDRESS]",
+        help="The workers are actors of a Ray cluster: that of this machine, or at ADDRESS.",
+    ),
+    click.option("--store", metavar="URL", help="Copy the run to an object store while it runs, e.g. s3://bucket/run."),
     click.option("--start-jitter", type=click.FloatRange(0), help="Seconds over which the first rollouts start."),
     click.option(
         "--limit", "limits", multiple=True, metavar="NAME=N", help="So many at once of a resource, e.g. tool:search=4."

@@ -163,6 +163,8 @@ def _run(
                     allow_changed=given["allow_changed"],
                     concurrency=given["concurrency"],
                     workers=given["workers"],
+                    ray=given["ray"] or False,
+                    store=given["store"],
                     start_jitter=given["start_jitter"],
                     policy=loaded,
                     access=Access(api_key=api_key(), cache=given["cache"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -100,6 +100,9 @@ class Desk:
     config: dict[str, Any] = field(default_factory=dict[str, Any])
     """Resolved configuration, for the record."""
     name: str = "here"
+    settled: Callable[[], Awaitable[None]] | None = None
+    """Returns when everything that the sink was given before is where it is to be; awaited before a result is told.
+    None: it is there at once."""
     _running: dict[str, asyncio.Task[Result]] = field(default_factory=dict[str, asyncio.Task[Result]], init=False)
 
     @property
@@ -159,7 +162,22 @@ class Desk:
         except asyncio.CancelledError as error:
             if error.args != (Reason.CANCELLED,):
                 raise
+        await self._settle()
         return self._result(order, next(iter(keeping.sealed), None), retries)
+
+    async def _settle(self) -> None:
+        """Being cancelled as a rollout changes nothing here: it has ended."""
+        if self.settled is None:
+            return
+        settling = asyncio.ensure_future(self.settled())
+        while not settling.done():
+            try:
+                await asyncio.wait((settling,))
+            except asyncio.CancelledError as error:
+                if error.args != (Reason.CANCELLED,):
+                    settling.cancel()
+                    raise
+        settling.result()
 
     def _result(self, order: Order, trace: Trace | None, retries: RequestRetries) -> Result:
         if trace is None:
