@@ -20,9 +20,9 @@ import msgspec
 
 from rollbook.envs import Environment, ForeignError, ToolSet, call_foreign, compute
 from rollbook.envs.convert import plain_json
+from rollbook.envs.finishing import to_its_end
 from rollbook.errors import ConfigError, RecordError, RollbookError, StoreError, boundary
 from rollbook.rewards import score_trace
-from rollbook.rollout.finishing import to_its_end
 from rollbook.rollout.limits import Budget, Limits, RequestRetries
 from rollbook.rollout.loaded import LoadedPolicy
 from rollbook.rollout.resources import Resources
