@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from rollbook.errors import ConfigError, UsageError
+from rollbook.policy.experts import experts_of_shape
 from rollbook.policy.http import HttpClient
 from rollbook.policy.logprob_kind import LISTED, Listed, find_kind
 from rollbook.policy.protocol import Completion, PolicyInfo, RemotePolicy, TokenIds, check_completion
@@ -40,11 +41,10 @@ from rollbook.policy.sglang_wire import (
     ServerInfo,
     check_defaults,
     check_sampling,
-    experts_of,
-    failure,
     generate_body,
     kind_for,
     probe_body,
+    refusal_of,
 )
 from rollbook.policy.stopping import check_stop_string, finish_of
 from rollbook.policy.versions import spans_of, version_of
@@ -121,7 +121,7 @@ class SglangPolicy(RemotePolicy):
         body = probe_body(prompt, sampling, listed=LISTED, rid=self._name("start"))
         reply = await http.send("POST", "/generate", body, seconds=GREETING_SECONDS)
         if reply.status != HTTPStatus.OK:
-            raise failure(reply)
+            raise refusal_of(reply)
         return Reply.of(reply).listed()
 
     async def sample(self, prompt: TokenIds, sampling: Sampling, *, session: str) -> Completion:
@@ -158,7 +158,7 @@ class SglangPolicy(RemotePolicy):
                 await _abort(http, rid)
             raise
         if reply.status != HTTPStatus.OK:
-            raise failure(reply)
+            raise refusal_of(reply)
         return Reply.of(reply)
 
     def _completion(self, reply: Reply, sampling: Sampling, limit: int) -> Completion:
@@ -169,7 +169,7 @@ class SglangPolicy(RemotePolicy):
         if self._experts is not None and size:
             if meta.routed_experts is None:
                 raise RolloutFailure(Reason.ENGINE_CONTRACT, "the reply brings no routed experts")
-            experts = experts_of(meta.routed_experts, size, self._experts)
+            experts = experts_of_shape(meta.routed_experts, size, self._experts)
         return Completion(
             token_ids=np.array(reply.output_ids, np.int32),
             logprobs=logprobs,

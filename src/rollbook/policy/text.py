@@ -18,7 +18,7 @@ from rollbook.policy.endpoint import NO_CONTEXT, TextEndpoint, TextReply
 from rollbook.policy.http import HttpClient, failure_of
 from rollbook.policy.protocol import PolicyInfo
 from rollbook.policy.remote import GREETING_SECONDS, Link, RemoteConfig, ServedModel, session_headers
-from rollbook.policy.text_wire import LimitField, chat_body, check_sampling, failure, reply_of
+from rollbook.policy.text_wire import LimitField, chat_body, check_sampling, refusal_of, reply_of
 from rollbook.trace.call import LogprobKind, Sampling
 from rollbook.trace.message import Message
 from rollbook.trace.tools import ToolSpec
@@ -81,5 +81,5 @@ class TextPolicy(TextEndpoint):
         path = f"{self._base}/chat/completions"
         answer = await self._link.http.send("POST", path, body, headers=session_headers(session))
         if answer.status != HTTPStatus.OK:
-            raise failure(answer)
+            raise refusal_of(answer)
         return reply_of(answer, sampling)
