@@ -148,7 +148,7 @@ MUTANTS = [
     ),
     Mutant(
         "control: a label that did not change",
-        "policy/control.py",
+        "policy/remote_control.py",
         "if (now := await self.version()) != version:",
         "if False and (now := await self.version()) != version:",
         "tests/policy/test_control.py::test_a_step_that_failed_leaves_the_engine_paused"

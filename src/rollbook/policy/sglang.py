@@ -25,10 +25,10 @@ from rollbook.errors import ConfigError, UsageError
 from rollbook.policy.experts import experts_of_shape
 from rollbook.policy.http import HttpClient
 from rollbook.policy.logprob_kind import LISTED, Listed, find_kind
-from rollbook.policy.protocol import Completion, PolicyInfo, RemotePolicy, TokenIds, check_completion
+from rollbook.policy.protocol import Completion, PolicyInfo, TokenIds, check_completion
 from rollbook.policy.remote import (
     GREETING_SECONDS,
-    Link,
+    RemoteClient,
     RemoteConfig,
     context_of,
     room_for,
@@ -59,32 +59,17 @@ ABORT_SECONDS = 2.0
 """How long an abort may hold up a cancellation."""
 
 
-class SglangPolicy(RemotePolicy):
+class SglangPolicy(RemoteClient):
     """Samples a model that an SGLang server runs."""
 
     def __init__(self, config: RemoteConfig, *, experts: tuple[int, int] | None = None) -> None:
         """`experts`: layers and experts a token, for a server that returns the routed experts: it leaves their shape
         out. None: they are not asked for."""
-        self._config = config
-        self._link = Link(config)
+        super().__init__(config)
         self._experts = experts
         self._label: str | None = None
         self._client = secrets.token_hex(4)
         self._numbers = itertools.count()
-
-    @property
-    def info(self) -> PolicyInfo:
-        return self._link.info
-
-    def tell_version(self, version: int | None) -> None:
-        """The policy version of the requests that are sent from now on, for an engine that gives none."""
-        self._link.version = version
-
-    async def start(self) -> None:
-        await self._link.start(self._greet)
-
-    async def close(self) -> None:
-        await self._link.close()
 
     async def _greet(self, http: HttpClient) -> PolicyInfo:
         model = await served_model(http, self._config)

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from rollbook.errors import UsageError
+from rollbook.policy.control import PauseMode
 from rollbook.policy.testing.ask import Ask, Reply, Request, Transport
 from rollbook.policy.testing.faults import Dialect, FaultPlan
 from rollbook.policy.testing.front import Front
@@ -29,7 +30,7 @@ from rollbook.policy.testing.log import LogEntry
 from rollbook.policy.testing.model import TinyModel
 from rollbook.policy.testing.openai import OpenaiSpeech
 from rollbook.policy.testing.openai_wire import TextScript, echo
-from rollbook.policy.testing.scheduler import Pause, Scheduler
+from rollbook.policy.testing.scheduler import Scheduler
 from rollbook.policy.testing.script import Script, Scripted
 from rollbook.policy.testing.sglang import SglangSpeech
 from rollbook.policy.testing.shape import EngineShape
@@ -146,10 +147,10 @@ class FakeEngine:
         """Replace the weights at this moment; what is generated from now on has the version `label`."""
         self._do(self._front.engine.scheduler.update, label)
 
-    def pause(self, how: Pause) -> None:
+    def pause(self, how: PauseMode) -> None:
         """As the dialect's own route."""
         vllm = self._front.engine.settings.dialect is Dialect.VLLM
-        self._wait(self._front.engine.scheduler.pause(how, refuse=vllm and how is not Pause.KEEP))
+        self._wait(self._front.engine.scheduler.pause(how, refuse=vllm and how is not PauseMode.KEEP))
 
     def resume(self) -> None:
         """As the dialect's own route."""

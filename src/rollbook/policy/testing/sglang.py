@@ -12,9 +12,9 @@ from typing import Any, Literal
 import msgspec
 
 from rollbook.errors import ConfigError
+from rollbook.policy.control import PauseMode
 from rollbook.policy.testing.ask import Ask, Refused, Reply, Request
 from rollbook.policy.testing.bodies import names_of, read, read_json, unknown
-from rollbook.policy.testing.scheduler import Pause
 from rollbook.policy.testing.sglang_wire import (
     GenerateBody,
     SamplingParams,
@@ -158,7 +158,7 @@ class SglangSpeech:
     async def _pause(self, request: Request) -> Reply:
         mode = read(read_json(request.body), _Pause).mode
         self._retracted = mode == "retract"
-        await self._engine.scheduler.pause(Pause.ABORT if mode == "abort" else Pause.KEEP, refuse=False)
+        await self._engine.scheduler.pause(PauseMode.ABORT if mode == "abort" else PauseMode.KEEP, refuse=False)
         return _json({"message": "Generation paused successfully.", "status": "ok"})
 
     async def _continue(self, request: Request) -> Reply:
