@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 
 from rollbook.errors import UsageError
-from rollbook.policy.control import PauseMode
 from rollbook.policy.testing import Dialect, EngineShape, FakeEngine, Fault, FaultPlan, Latency
+from rollbook.policy.weights import PauseMode
 from tests.policy.testing.asking import send
 
 LONG = EngineShape(stop_ids=(99,))

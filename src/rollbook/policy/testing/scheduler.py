@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rollbook.policy.control import PauseMode
 from rollbook.policy.testing.ask import Answer, Ask, Refused
 from rollbook.policy.testing.faults import Fault
 from rollbook.policy.testing.generation import Decode, Generation
@@ -23,6 +22,7 @@ from rollbook.policy.testing.latency import Latency, Times
 from rollbook.policy.testing.model import TinyModel
 from rollbook.policy.testing.prefix import PrefixCache
 from rollbook.policy.testing.script import Scripted
+from rollbook.policy.weights import PauseMode
 
 __all__ = ["Scheduler"]
 

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from rollbook.errors import UsageError
-from rollbook.policy.control import PauseMode
 from rollbook.policy.testing.ask import Ask, Reply, Request, Transport
 from rollbook.policy.testing.faults import Dialect, FaultPlan
 from rollbook.policy.testing.front import Front
@@ -36,6 +35,7 @@ from rollbook.policy.testing.sglang import SglangSpeech
 from rollbook.policy.testing.shape import EngineShape
 from rollbook.policy.testing.speech import Engine, Settings, Speech
 from rollbook.policy.testing.vllm import VllmSpeech
+from rollbook.policy.weights import PauseMode
 from rollbook.trace.call import LogprobKind
 
 __all__ = ["FakeEngine", "Server", "serve"]

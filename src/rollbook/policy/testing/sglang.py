@@ -12,7 +12,6 @@ from typing import Any, Literal
 import msgspec
 
 from rollbook.errors import ConfigError
-from rollbook.policy.control import PauseMode
 from rollbook.policy.testing.ask import Ask, Refused, Reply, Request
 from rollbook.policy.testing.bodies import names_of, read, read_json, unknown
 from rollbook.policy.testing.sglang_wire import (
@@ -25,6 +24,7 @@ from rollbook.policy.testing.sglang_wire import (
     server_info,
 )
 from rollbook.policy.testing.speech import Call, Control, Engine, seed_of
+from rollbook.policy.weights import PauseMode
 from rollbook.trace.call import Sampling
 
 __all__ = ["SglangSpeech"]

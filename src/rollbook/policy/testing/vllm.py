@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from rollbook.errors import ConfigError
-from rollbook.policy.control import PauseMode
 from rollbook.policy.testing.ask import Answer, Ask, Refused, Reply, Request, Stop
 from rollbook.policy.testing.bodies import names_of, read, read_json, unknown
 from rollbook.policy.testing.speech import Call, Control, Engine, seed_of
@@ -23,6 +22,7 @@ from rollbook.policy.testing.vllm_wire import (
     models_body,
     routed_experts,
 )
+from rollbook.policy.weights import PauseMode
 from rollbook.trace.call import Sampling
 
 __all__ = ["VllmSpeech"]
