@@ -12,7 +12,7 @@ from rollbook.rollout import GroupRules, ResourceLimit
 from rollbook.rollout.breaker import BreakerRules
 from rollbook.run import CONCURRENCY
 
-__all__ = ["pool_options", "read_breaker", "read_groups", "read_resources_asked"]
+__all__ = ["pool_options", "read_breaker", "read_groups", "read_limits"]
 
 GROUPS, BREAKER = GroupRules(), BreakerRules()
 
@@ -111,7 +111,7 @@ def read_breaker(given: dict[str, Any]) -> BreakerRules:
     return BreakerRules(share=given["breaker"])
 
 
-def read_resources_asked(given: dict[str, Any]) -> dict[str, ResourceLimit]:
+def read_limits(given: dict[str, Any]) -> dict[str, ResourceLimit]:
     """The limits of resources, by name. Raises `ConfigError` for what is no number."""
     limits = {name: _number(value, int, f"--limit {name}") for name, value in _pairs(given["limits"], "--limit")}
     rates = {name: _number(value, float, f"--rate {name}") for name, value in _pairs(given["rates"], "--rate")}

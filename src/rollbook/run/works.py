@@ -12,9 +12,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from rollbook.envs.finishing import to_its_end
 from rollbook.errors import ConfigError, RecordError, boundary
 from rollbook.rollout import EnvFactory, LoadedPolicy
-from rollbook.rollout.finishing import to_its_end
 from rollbook.rollout.pool import Carrier, GroupBook, Listener, Scheduler
 from rollbook.run.access import Access
 from rollbook.run.config import RunConfig

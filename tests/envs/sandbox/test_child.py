@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import pytest
 
 from rollbook.envs.sandbox.child import Child, Ended, end_group, spawn
-from rollbook.envs.sandbox.shield import to_the_end
 
 PYTHONLESS = {"PATH": "/usr/bin:/bin"}
 
@@ -68,31 +67,3 @@ def test_a_cancelled_one_is_killed_and_waited_for() -> None:
         return process
 
     assert asyncio.run(work()).returncode == -9
-
-
-def test_a_cancellation_waits_for_what_must_be_finished() -> None:
-    async def work() -> list[str]:
-        done: list[str] = []
-
-        async def must() -> None:
-            await asyncio.sleep(0.05)
-            done.append("finished")
-
-        task = asyncio.create_task(to_the_end(must()))
-        await asyncio.sleep(0.01)
-        task.cancel()
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        return done
-
-    assert asyncio.run(work()) == ["finished"]
-
-
-def test_what_fails_at_the_end_fails() -> None:
-    async def fails() -> None:
-        raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        asyncio.run(to_the_end(fails()))

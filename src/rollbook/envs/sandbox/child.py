@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rollbook.envs.finishing import to_its_end
 from rollbook.envs.sandbox.files import encodable
 from rollbook.envs.sandbox.protocol import CommandRefused
-from rollbook.envs.sandbox.shield import to_the_end
 
 __all__ = ["Child", "Ended", "check_command", "end_group", "spawn"]
 
@@ -166,7 +166,7 @@ class Child:
             self._kill(process)
             return process.wait()
 
-        return await to_the_end(asyncio.to_thread(end))
+        return await to_its_end(asyncio.to_thread(end))
 
     def _readable(self, loop: asyncio.AbstractEventLoop, stream: _Stream, both: Sequence[_Stream]) -> None:
         stream.read()

@@ -20,11 +20,11 @@ from pathlib import Path
 
 import msgspec
 
+from rollbook.envs.finishing import to_its_end
 from rollbook.envs.sandbox.processes import boot_id, is_running, pid_space, since_boot, started
 from rollbook.envs.sandbox.protocol import Provider, Sandbox, SandboxRemains, Ticket, Wish
 from rollbook.envs.sandbox.registry import Registry
 from rollbook.envs.sandbox.result import ExecResult, SandboxInfo, SandboxLimits
-from rollbook.envs.sandbox.shield import to_the_end
 from rollbook.errors import RollbookError, boundary
 from rollbook.trace.ending import Reason, RolloutFailure
 
@@ -111,7 +111,7 @@ class Keeper:
 
     async def remove(self, provider: Provider, ticket: Ticket) -> None:
         """Remove a sandbox and then its ticket, whoever cancels meanwhile. Raises `SandboxRemains`."""
-        await to_the_end(self._remove(provider, ticket))
+        await to_its_end(self._remove(provider, ticket))
 
     async def _remove(self, provider: Provider, ticket: Ticket) -> None:
         try:

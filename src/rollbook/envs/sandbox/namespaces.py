@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from rollbook.envs.finishing import to_its_end
 from rollbook.envs.foreign import one_line
 from rollbook.envs.sandbox.child import Child, check_command, end_group, spawn
 from rollbook.envs.sandbox.files import parts_of, read_beneath
@@ -25,7 +26,6 @@ from rollbook.envs.sandbox.processes import end_labelled
 from rollbook.envs.sandbox.protocol import FileRefused, Sandbox, Ticket, Wish
 from rollbook.envs.sandbox.removal import LOCAL, PATIENCE, remove_local
 from rollbook.envs.sandbox.result import ExecResult, Kind, SandboxInfo, SandboxLimits
-from rollbook.envs.sandbox.shield import to_the_end
 from rollbook.trace.ending import Reason, RolloutFailure
 
 __all__ = ["Namespaces", "this_host"]
@@ -100,7 +100,7 @@ class Namespaces:
         return inside
 
     async def remove(self, ticket: Ticket) -> None:
-        await to_the_end(asyncio.to_thread(self._remove, ticket))
+        await to_its_end(asyncio.to_thread(self._remove, ticket))
 
     def _remove(self, ticket: Ticket) -> None:
         holder, made = self._holders.pop(ticket.id, None), self._made.pop(ticket.id, None)

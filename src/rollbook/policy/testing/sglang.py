@@ -14,7 +14,6 @@ import msgspec
 from rollbook.errors import ConfigError
 from rollbook.policy.testing.ask import Ask, Refused, Reply, Request
 from rollbook.policy.testing.bodies import names_of, read, read_json, unknown
-from rollbook.policy.testing.scheduler import Pause
 from rollbook.policy.testing.sglang_wire import (
     GenerateBody,
     SamplingParams,
@@ -25,6 +24,7 @@ from rollbook.policy.testing.sglang_wire import (
     server_info,
 )
 from rollbook.policy.testing.speech import Call, Control, Engine, seed_of
+from rollbook.policy.weights import PauseMode
 from rollbook.trace.call import Sampling
 
 __all__ = ["SglangSpeech"]
@@ -158,7 +158,7 @@ class SglangSpeech:
     async def _pause(self, request: Request) -> Reply:
         mode = read(read_json(request.body), _Pause).mode
         self._retracted = mode == "retract"
-        await self._engine.scheduler.pause(Pause.ABORT if mode == "abort" else Pause.KEEP, refuse=False)
+        await self._engine.scheduler.pause(PauseMode.ABORT if mode == "abort" else PauseMode.KEEP, refuse=False)
         return _json({"message": "Generation paused successfully.", "status": "ok"})
 
     async def _continue(self, request: Request) -> Reply:

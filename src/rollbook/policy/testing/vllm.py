@@ -10,7 +10,6 @@ import msgspec
 from rollbook.errors import ConfigError
 from rollbook.policy.testing.ask import Answer, Ask, Refused, Reply, Request, Stop
 from rollbook.policy.testing.bodies import names_of, read, read_json, unknown
-from rollbook.policy.testing.scheduler import Pause
 from rollbook.policy.testing.speech import Call, Control, Engine, seed_of
 from rollbook.policy.testing.vllm_wire import (
     ZERO,
@@ -23,6 +22,7 @@ from rollbook.policy.testing.vllm_wire import (
     models_body,
     routed_experts,
 )
+from rollbook.policy.weights import PauseMode
 from rollbook.trace.call import Sampling
 
 __all__ = ["VllmSpeech"]
@@ -177,10 +177,10 @@ class VllmSpeech:
 
     async def _pause(self, request: Request) -> Reply:
         mode = request.query.get("mode", "abort")
-        if mode not in set(Pause):
+        if mode not in set(PauseMode):
             raise Refused(400, f"Input should be 'abort', 'wait' or 'keep', not {mode!r}", param="mode")
-        how = Pause(mode)
-        await self._engine.scheduler.pause(how, refuse=how is not Pause.KEEP)
+        how = PauseMode(mode)
+        await self._engine.scheduler.pause(how, refuse=how is not PauseMode.KEEP)
         return _json({"status": "paused"})
 
     async def _resume(self, request: Request) -> Reply:
