@@ -40,6 +40,8 @@ class Ended:
     flooded: bool
     """It was killed for its output."""
     seconds: float
+    cpu: float = 0.0
+    """Seconds of processor time, its own and that of all below it that was waited for."""
 
 
 MAX_ARGUMENT = 128 * 1024 - 1
@@ -163,7 +165,7 @@ class Child:
                 loop.remove_writer(source)
             loop.remove_reader(pidfd)
             try:
-                code = await self._end(process)
+                code, cpu = await self._end(process)
             finally:
                 for each in streams:
                     each.drain(2 * self._flood)
@@ -171,19 +173,27 @@ class Child:
                 _close_pipes(process)
         out, err = streams
         return Ended(
-            code, bytes(out.kept), bytes(err.kept), out.total, err.total, late, self._flooded, time.monotonic() - began
+            code=code,
+            stdout=bytes(out.kept),
+            stderr=bytes(err.kept),
+            stdout_total=out.total,
+            stderr_total=err.total,
+            late=late,
+            flooded=self._flooded,
+            seconds=time.monotonic() - began,
+            cpu=cpu,
         )
 
-    async def _end(self, process: subprocess.Popen[bytes]) -> int:
-        """End what is left of it and take its exit code; off the loop where something has to be searched or waited
+    async def _end(self, process: subprocess.Popen[bytes]) -> tuple[int, float]:
+        """End what is left of it and take its exit code and processor time; off the loop where something has to be searched or waited
         for."""
         if self._done.is_set() and not self._flooded and ended_by_itself(process):
             self._kill(process)
-            return process.wait()
+            return _waited(process)
 
-        def end() -> int:
+        def end() -> tuple[int, float]:
             self._kill(process)
-            return process.wait()
+            return _waited(process)
 
         return await to_the_end(asyncio.to_thread(end))
 
@@ -207,6 +217,13 @@ class Child:
         if not self._stdin:
             loop.remove_writer(fd)
             process.stdin.close()
+
+
+def _waited(process: subprocess.Popen[bytes]) -> tuple[int, float]:
+    """Exit code and processor time. `subprocess` itself does not tell the time."""
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, usage.ru_utime + usage.ru_stime
 
 
 def _close_pipes(process: subprocess.Popen[bytes]) -> None:
