@@ -15,10 +15,10 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
+from rollbook.envs.finishing import to_its_end
 from rollbook.errors import RunLocked, UsageError
 from rollbook.rewards import decide, outcome_of
 from rollbook.rollout import EnvFactory, LoadedPolicy, Resources, RolloutSettings
-from rollbook.rollout.finishing import to_its_end
 from rollbook.rollout.pool import Carrier, Crew, Desk, Order, ProcessWorker, Result, Worker
 from rollbook.run.access import Access
 from rollbook.run.config import RunConfig

@@ -21,8 +21,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
+from rollbook.envs.finishing import to_its_end
 from rollbook.errors import ConfigError, RunLocked, StoreError, boundary
-from rollbook.rollout.finishing import to_its_end
 from rollbook.store import Manifest, RunWriter, create_spool
 from rollbook.store.fetch import fetch_parts, holds_run
 from rollbook.store.folder import RunLock

@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
+from rollbook.envs.finishing import to_its_end
 from rollbook.errors import RollbookError, UsageError, boundary
-from rollbook.rollout.finishing import to_its_end
 from rollbook.rollout.pool import Desk, Order, Result, WorkerLost
 from rollbook.rollout.pool.wire import Beat, Broken, Done, FromWorker, Ready
 from rollbook.rollout.snapshot import Snapshot, gone

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import threading
 from collections.abc import Sequence
 
 import pytest
@@ -54,6 +55,21 @@ def test_late_and_flooding_ones_are_killed() -> None:
     flooded = run(["cat", "/dev/zero"], flood=100_000)
     assert (flooded.code, flooded.late, flooded.flooded) == (-9, False, True)
     assert flooded.stdout_total > 100_000
+
+
+def test_a_search_for_what_a_killed_one_left_does_not_hold_the_loop() -> None:
+    threads: list[bool] = []
+
+    def kill(process: subprocess.Popen[bytes]) -> None:
+        threads.append(threading.current_thread() is threading.main_thread())
+        end_group(process)
+
+    async def work(argv: Sequence[str]) -> None:
+        await Child(stdin=b"", keep=1, flood=100, kill=kill).run(spawn(argv, PYTHONLESS), 20.0)
+
+    asyncio.run(work(["sh", "-c", "kill -9 $$"]))
+    asyncio.run(work(["true"]))
+    assert threads == [False, True]
 
 
 def test_a_cancelled_one_is_killed_and_waited_for() -> None:
