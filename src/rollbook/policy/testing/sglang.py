@@ -129,20 +129,16 @@ class SglangSpeech:
             top=body.top_logprobs_num or 0,
         )
 
-    async def _model_info(self, request: Request) -> Reply:
-        del request
+    async def _model_info(self, _: Request) -> Reply:
         return _json(model_info(self._engine.shape.model, self._engine.scheduler.label))
 
-    async def _server_info(self, request: Request) -> Reply:
-        del request
+    async def _server_info(self, _: Request) -> Reply:
         return _json(server_info(self._engine.shape.model, self._engine.shape.context_length))
 
-    async def _models(self, request: Request) -> Reply:
-        del request
+    async def _models(self, _: Request) -> Reply:
         return _json(models_body(self._engine.shape.model, self._engine.shape.context_length))
 
-    async def _health(self, request: Request) -> Reply:
-        del request
+    async def _health(self, _: Request) -> Reply:
         return Reply()
 
     async def _abort(self, request: Request) -> Reply:
@@ -187,8 +183,7 @@ class SglangSpeech:
         label = asked.new_version
         return _json({"success": True, "message": f"Weight version updated to {label}", "new_version": label})
 
-    async def _flush(self, request: Request) -> Reply:
-        del request
+    async def _flush(self, _: Request) -> Reply:
         if self._engine.scheduler.running and not self._retracted:
             raise Refused(400, "Flush cache failed.")
         self._engine.scheduler.forget()

@@ -163,16 +163,13 @@ class VllmSpeech:
         text = f"This model's maximum context length is {length} tokens. However, you requested {asked} output tokens "
         return Refused(400, f"{text}and your prompt contains {prompt} input tokens.", param="input_tokens")
 
-    async def _models(self, request: Request) -> Reply:
-        del request
+    async def _models(self, _: Request) -> Reply:
         return _json(models_body(self._engine.shape.model, self._engine.shape.context_length))
 
-    async def _version(self, request: Request) -> Reply:
-        del request
+    async def _version(self, _: Request) -> Reply:
         return _json({"version": VERSION})
 
-    async def _health(self, request: Request) -> Reply:
-        del request
+    async def _health(self, _: Request) -> Reply:
         return Reply()
 
     async def _pause(self, request: Request) -> Reply:
@@ -183,17 +180,14 @@ class VllmSpeech:
         await self._engine.scheduler.pause(how, refuse=how is not PauseMode.KEEP)
         return _json({"status": "paused"})
 
-    async def _resume(self, request: Request) -> Reply:
-        del request
+    async def _resume(self, _: Request) -> Reply:
         self._engine.scheduler.resume()
         return _json({"status": "resumed"})
 
-    async def _is_paused(self, request: Request) -> Reply:
-        del request
+    async def _is_paused(self, _: Request) -> Reply:
         return _json({"is_paused": self._engine.scheduler.paused})
 
-    async def _weight_info(self, request: Request) -> Reply:
-        del request
+    async def _weight_info(self, _: Request) -> Reply:
         return _json({"weight_version": self._engine.scheduler.label})
 
     async def _label(self, request: Request) -> Reply:
