@@ -60,8 +60,8 @@ MUTANTS = [
     Mutant(
         "a truncation may be ignored",
         "policy/check_fields.py",
-        'return "ignored"\n    return "not seen" if hides',
-        'return "honoured"\n    return "not seen" if hides',
+        "return _Seen.IGNORED\n    return _Seen.NOT_SEEN if hides",
+        "return _Seen.HONOURED\n    return _Seen.NOT_SEEN if hides",
         FOUND,
     ),
     Mutant(

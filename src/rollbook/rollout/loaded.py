@@ -13,7 +13,7 @@ from rollbook.policy.protocol import Policy
 from rollbook.render.protocol import Renderer
 from rollbook.trace import PolicyRecord
 
-__all__ = ["LoadedPolicy", "derive_seed"]
+__all__ = ["LoadedPolicy", "derive_seed", "rollout_id"]
 
 
 class LoadedPolicy:
@@ -73,3 +73,8 @@ def derive_seed(*parts: int | str) -> int:
     """A seed in [0, 2**31) that depends on all parts: the same parts give the same seed, on every machine."""
     text = "\x1f".join(str(part) for part in parts).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "little") & 0x7FFF_FFFF
+
+
+def rollout_id(group: str, member: int, attempt: int) -> str:
+    """Unique within a run, as the group's id is."""
+    return f"{group}-{member}" + (f".{attempt}" if attempt else "")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from rollbook.envs.finishing import to_its_end
 from rollbook.errors import UsageError, first_cause
-from rollbook.rollout.finishing import to_its_end
 from rollbook.rollout.pool.desk import Result, Worker, WorkerLost
 from rollbook.rollout.pool.orders import Order
 from rollbook.rollout.snapshot import Snapshot, add_snapshots, gone

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -100,7 +100,11 @@ class Desk:
     config: dict[str, Any] = field(default_factory=dict[str, Any])
     """Resolved configuration, for the record."""
     name: str = "here"
+    settled: Callable[[], Awaitable[None]] | None = None
+    """Returns when everything that the sink was given before is where it is to be; awaited before a result is told.
+    None: it is there at once."""
     _running: dict[str, asyncio.Task[Result]] = field(default_factory=dict[str, asyncio.Task[Result]], init=False)
+    _cancelled: set[str] = field(default_factory=set[str], init=False)
 
     @property
     def in_flight(self) -> int:
@@ -113,15 +117,18 @@ class Desk:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if task.cancelled() and not _cancelling():
+            if task.cancelled() and order.rollout in self._cancelled and not _cancelling():
                 # it was cancelled before its first step, so nothing of it is recorded
                 return Result(rollout=order.rollout, outcome=None, retries_left=order.retries_left)
             task.cancel()
             await asyncio.wait((task,))
             raise
+        finally:
+            self._cancelled.discard(order.rollout)
 
     def cancel(self, rollout: str) -> None:
         if rollout in self._running:
+            self._cancelled.add(rollout)
             self._running[rollout].cancel(Reason.CANCELLED)
 
     def snapshot(self) -> Snapshot:
@@ -162,7 +169,22 @@ class Desk:
         except asyncio.CancelledError as error:
             if error.args != (Reason.CANCELLED,):
                 raise
+        await self._settle()
         return self._result(order, next(iter(keeping.sealed), None), retries)
+
+    async def _settle(self) -> None:
+        """Being cancelled as a rollout changes nothing here: it has ended."""
+        if self.settled is None:
+            return
+        settling = asyncio.ensure_future(self.settled())
+        while not settling.done():
+            try:
+                await asyncio.wait((settling,))
+            except asyncio.CancelledError as error:
+                if error.args != (Reason.CANCELLED,):
+                    settling.cancel()
+                    raise
+        settling.result()
 
     def _result(self, order: Order, trace: Trace | None, retries: RequestRetries) -> Result:
         if trace is None:
