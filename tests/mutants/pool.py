@@ -116,7 +116,7 @@ MUTANTS = [
     mutant(
         "a cancellation right behind its order is lost",
         "desk",
-        "if task.cancelled() and not _cancelling():",
+        "if task.cancelled() and order.rollout in self._cancelled and not _cancelling():",
         "if False:",
         "process.py::test_a_cancellation_right_behind_its_order_is_heeded",
     ),

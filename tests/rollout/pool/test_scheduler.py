@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from rollbook.errors import StoreError
 from rollbook.rewards import Outcome
-from rollbook.rollout.pool import GroupBook, Order, Scheduler
+from rollbook.rollout.pool import GroupBook, NextGroup, Order, Result, Scheduler
 from rollbook.trace import Fate, Reason
 from tests.rollout.pool.pooled import Carries, Heard, Says, book, outcome
 
@@ -108,11 +108,37 @@ def test_members_that_wait_when_their_group_closes_never_start() -> None:
     assert heard.groups[0].cancelled == ("g-1", "g-2", "g-3")
 
 
+class Steps(Carries):
+    """Takes so many turns of the loop for each rollout."""
+
+    def __init__(self, steps: dict[str, int]) -> None:
+        super().__init__(outcome)
+        self.steps = steps
+        self.too_late: list[str] = []
+        """Rollouts that started although they had been cancelled."""
+
+    async def run(self, order: Order) -> Result | None:
+        if order.rollout in self.cancelled:
+            self.too_late.append(order.rollout)
+        for _ in range(self.steps[order.rollout]):
+            await asyncio.sleep(0)
+        return Result(rollout=order.rollout, outcome=outcome(order))
+
+
 def test_what_is_cancelled_in_the_moment_of_its_start_never_starts() -> None:
-    groups = [book(4, group=f"g{n}", enough=2) for n in range(30)]
-    _, carrier = go(groups, outcome, concurrency=3)
-    assert carrier.cancelled
-    assert carrier.too_late == []
+    """The slot of `a-0` is free when the group of `b-0` is about to close."""
+    for later in range(12):
+        books = iter([book(1, group="a"), book(2, group="b", enough=1)])
+        carrier = Steps({"a-0": 9, "b-0": 6 + later, "b-1": 40})
+
+        async def next_group(books: Iterator[GroupBook] = books) -> GroupBook | None:
+            return next(books, None)
+
+        async def main(carrier: Steps = carrier, next_group: NextGroup = next_group) -> None:
+            await Scheduler(carrier, Heard(), concurrency=2).run(next_group)
+
+        asyncio.run(main())
+        assert carrier.too_late == [], later
 
 
 def test_a_worker_that_dies_has_its_order_run_again() -> None:

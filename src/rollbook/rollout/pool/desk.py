@@ -104,6 +104,7 @@ class Desk:
     """Returns when everything that the sink was given before is where it is to be; awaited before a result is told.
     None: it is there at once."""
     _running: dict[str, asyncio.Task[Result]] = field(default_factory=dict[str, asyncio.Task[Result]], init=False)
+    _cancelled: set[str] = field(default_factory=set[str], init=False)
 
     @property
     def in_flight(self) -> int:
@@ -116,15 +117,18 @@ class Desk:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if task.cancelled() and not _cancelling():
+            if task.cancelled() and order.rollout in self._cancelled and not _cancelling():
                 # it was cancelled before its first step, so nothing of it is recorded
                 return Result(rollout=order.rollout, outcome=None, retries_left=order.retries_left)
             task.cancel()
             await asyncio.wait((task,))
             raise
+        finally:
+            self._cancelled.discard(order.rollout)
 
     def cancel(self, rollout: str) -> None:
         if rollout in self._running:
+            self._cancelled.add(rollout)
             self._running[rollout].cancel(Reason.CANCELLED)
 
     def snapshot(self) -> Snapshot:
