@@ -21,6 +21,7 @@ from rollbook.rollout.limiter import Limiter, LimiterStats
 from rollbook.rollout.rates import SharedRate
 from rollbook.rollout.roster import Roster
 from rollbook.rollout.snapshot import Snapshot
+from rollbook.rollout.turnstile import Turnstile
 
 __all__ = ["ResourceLimit", "Resources", "check_limits", "cores"]
 
@@ -81,6 +82,8 @@ class Resources:
         """Rollouts that are being scored."""
         self.judge = self._limiter(JUDGE)
         """Requests to judges."""
+        self.turnstile = Turnstile()
+        """Where rollouts wait for their turn to compute."""
         self.roster = Roster()
         """The rollouts in flight."""
         self._lag = LoopLag()

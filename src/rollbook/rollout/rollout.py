@@ -240,6 +240,7 @@ async def _close(state: RolloutState) -> None:
     trace = state.trace
     with state.watch.span(Part.CLEANUP):
         await _clean_up(state)
+    await state.resources.turnstile.turn()
     trace.update(times=state.watch.split(), finished=time.time())
     try:
         await _seal(state)

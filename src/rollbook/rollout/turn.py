@@ -54,6 +54,7 @@ async def take_turn(state: RolloutState, observation: Sequence[Message]) -> Mess
     """One request and its reply, recorded. Raises `Stopped` at a limit and `RolloutFailure` where the engine
     failed."""
     with state.watch.span(Part.CPU):
+        await state.resources.turnstile.turn()
         step = await _rendered(state, observation)
     allowance = state.budget.allowance(_prompt_tokens(state, step), state.loaded.policy.info.context_length)
     if isinstance(allowance, Ending):
@@ -65,7 +66,10 @@ async def take_turn(state: RolloutState, observation: Sequence[Message]) -> Mess
         prompt = np.concatenate((state.trace.graph.path_ids(state.leaf), rendering.prompt_ids))
     answer = await ask(state, prompt, allowance)
     with state.watch.span(Part.CPU):
-        message = _commit(state, answer, rendering)
+        try:
+            await state.resources.turnstile.turn()
+        finally:
+            message = _commit(state, answer, rendering)
     if answer.failure is not None:
         raise answer.failure
     if answer.finish is Finish.LENGTH:

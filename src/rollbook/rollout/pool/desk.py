@@ -144,6 +144,7 @@ class Desk:
     async def _attempt(self, order: Order) -> Result:
         keeping, retries = Keeping(self.sink), RequestRetries(order.retries_left)
         try:
+            await self.resources.turnstile.turn()
             with boundary("the environment cannot be made", ConfigError):
                 env = self.make_env()
             head = head_for(
