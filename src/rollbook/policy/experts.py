@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import binascii
 import io
+import tokenize
 from math import prod
 from typing import Any, cast
 
@@ -20,6 +21,8 @@ __all__ = ["experts_of"]
 
 _KINDS = ("|u1", "<u2", "<i4")
 _LARGEST = 2**16 - 1
+_UNREADABLE = (ValueError, EOFError, TypeError, OverflowError, MemoryError, SyntaxError, tokenize.TokenError)
+"""What numpy's reader raises at headers that are none; it reads them as Python's literals."""
 
 
 def experts_of(text: str, tokens: int, prompt_tokens: int) -> npt.NDArray[np.uint16]:
@@ -29,7 +32,7 @@ def experts_of(text: str, tokens: int, prompt_tokens: int) -> npt.NDArray[np.uin
     """
     try:
         routed = _array(binascii.a2b_base64(text, strict_mode=True))
-    except (ValueError, EOFError) as error:
+    except _UNREADABLE as error:
         raise RolloutFailure(Reason.ENGINE_CONTRACT, f"unreadable routed experts: {error}") from error
     if len(routed) not in (tokens, tokens + prompt_tokens - 1):
         detail = f"routed experts of {len(routed)} positions for {tokens} tokens behind {prompt_tokens}"

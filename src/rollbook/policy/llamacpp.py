@@ -8,6 +8,7 @@ slots may share one cache: the context that the server states is then of one slo
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated
 
 import msgspec
 
@@ -28,7 +29,7 @@ class _Defaults(msgspec.Struct):
 
 class _Props(msgspec.Struct):
     default_generation_settings: _Defaults
-    total_slots: int
+    total_slots: Annotated[int, msgspec.Meta(ge=1)]
     build_info: str = ""
 
 
@@ -61,10 +62,10 @@ class LlamacppPolicy(RemotePolicy):
         await self._link.close()
 
     async def _greet(self, http: HttpClient) -> PolicyInfo:
-        await served_model(http, self._config)
+        model = await served_model(http, self._config)
         props = (await http.get("/props", seconds=GREETING_SECONDS)).decode(_Props)
-        meta = (await http.get("/v1/models", seconds=GREETING_SECONDS)).decode(ModelMeta).data[0].meta
-        self._vocabulary, self._slots = meta.n_vocab, props.total_slots
+        meta = (await http.get("/v1/models", seconds=GREETING_SECONDS)).decode(ModelMeta)
+        self._vocabulary, self._slots = meta.vocabulary(model.id), props.total_slots
         return PolicyInfo(
             name=self._config.name,
             engine=f"llama.cpp {props.build_info}".strip(),

@@ -7,6 +7,7 @@ runs; what it says counts only where the path is there. Nothing is guessed from 
 from __future__ import annotations
 
 import http.client
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ import msgspec
 from rollbook.errors import ConfigError, UsageError
 from rollbook.models import ModelFiles, ProgressCallback
 from rollbook.policy import EngineKind, PolicyName, RemoteName, TextName, parse_policy_name
+from rollbook.policy.address import check_key
 from rollbook.run.model_files import files_at, files_of, spells_policy
 
 __all__ = ["ModelSource", "files_for"]
@@ -86,7 +88,7 @@ def _served(name: RemoteName, source: ModelSource) -> ModelFiles:
     if said is None:
         raise UsageError(f"{name} does not say where its model lies: {remedy}")
     path = Path(said)
-    if not path.is_absolute() or not path.exists():
+    if not path.is_absolute() or not _is_there(path):
         raise UsageError(f"{name} serves {said!r}, which is not on this machine: {remedy}")
     return files_at(path, source.cache)
 
@@ -110,12 +112,13 @@ def _said_path(name: RemoteName, api_key: str | None) -> str | None:
 
 def _get(name: RemoteName, route: str, api_key: str | None) -> _Said | None:
     """What `route` says; None where the engine has no such route."""
+    check_key(api_key)
     headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
     request = urllib.request.Request(name.url + route, headers=headers)  # noqa: S310 (http or https by the grammar)
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _Stays())
     try:
         with opener.open(request, timeout=ASK_SECONDS) as reply:
-            return _decode(name, route, reply.read(MOST))
+            return _decode(name, route, _read(reply))
     except urllib.error.HTTPError as error:
         with error:
             if error.code in (http.client.NOT_FOUND, http.client.NOT_IMPLEMENTED):
@@ -125,6 +128,32 @@ def _get(name: RemoteName, route: str, api_key: str | None) -> _Said | None:
             raise UsageError(f"{name} cannot be asked what it serves (HTTP {error.code} at {route})") from error
     except (OSError, http.client.HTTPException) as error:
         raise UsageError(f"{name} cannot be reached ({_why(error)}): see that it runs, and the address") from error
+
+
+class _Stays(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect, which would carry the key to wherever the answer points."""
+
+    def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: Any) -> None:
+        return None
+
+
+def _read(reply: http.client.HTTPResponse) -> bytes:
+    """The body, and no longer than all of it may take; a single read waits for each byte anew."""
+    until = time.monotonic() + ASK_SECONDS
+    parts: list[bytes] = []
+    while sum(map(len, parts)) < MOST and (part := reply.read1(1 << 16)):
+        parts.append(part)
+        if time.monotonic() > until:
+            raise TimeoutError(f"no whole answer within {ASK_SECONDS:g} s")
+    return b"".join(parts)
+
+
+def _is_there(path: Path) -> bool:
+    """False also for what no path can be on this machine."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 _KEY = "give its key in ROLLBOOK_API_KEY (api_key= in Python)"
