@@ -104,10 +104,11 @@ def test_a_silent_agent_has_no_vote_and_can_be_retried_by_rule() -> None:
 
 @pytest.mark.parametrize("reason", [Reason.ENGINE_TIMEOUT, Reason.ENGINE_UNREACHABLE, Reason.RATE_LIMITED])
 def test_an_engine_that_never_answers_is_an_error(reason: Reason) -> None:
-    trace = run_one(Talk, Script([ScriptedFailure(reason=reason, detail="prompt timeout")]))
+    limits = Limits(request_retries=1)
+    trace = run_one(Talk, Script([ScriptedFailure(reason=reason, detail="prompt timeout")]), limits=limits)
     assert why(trace) is reason
-    (call,) = trace.calls
-    assert (call.node, call.finish) == (None, Finish.ERROR)
+    assert {(call.node, call.finish) for call in trace.calls} == {(None, Finish.ERROR)}
+    assert len(trace.calls) == (1 if reason is Reason.RATE_LIMITED else 2), "each request is in the record"
     assert trace.reward is None
 
 
@@ -213,7 +214,9 @@ def test_a_stop_that_no_token_explains_is_a_broken_contract(finish: Finish) -> N
 
 
 def test_an_abort_is_never_a_normal_end() -> None:
-    trace = run_one(Talk, Script([reply(byte_ids("half a sen"), Finish.ABORT)]))
+    gone = ScriptedFailure(reason=Reason.ENGINE_UNREACHABLE, detail="it does not come back")
+    limits = Limits(request_retries=0)
+    trace = run_one(Talk, Script([reply(byte_ids("half a sen"), Finish.ABORT), gone]), limits=limits)
     assert trace.ending is not None
     assert trace.ending.kind is EndingKind.ERROR
     assert trace.graph.sampled_count == 10, "what was sampled is kept"

@@ -194,7 +194,8 @@ def test_filling_a_group_again_has_a_limit(times: int) -> None:
             return await group(Talk, task, script.loaded(), 2, settings=settings, sink=sink)
 
     traces = asyncio.run(in_time())
-    assert len(script.prompts) == len(traces) == 2 * (times + 1)
+    assert len(traces) == 2 * (times + 1)
+    assert len(script.prompts) == 2 * (times + 1 + settings.limits.request_retries), "budgets add, they never multiply"
     assert {trace.head.attempt for trace in traces} == set(range(times + 1))
     found = advantages(traces, rules)
     assert (found.values, found.groups[0].used, found.groups[0].scheduled) == ({}, 0, 2)

@@ -244,3 +244,16 @@ def test_an_annotation_of_another_shape_is_a_message(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [("show",), ("audit",), ("run", "test-double", "--out")])
 def test_a_path_that_cannot_be_one_is_a_message(words: tuple[str, ...]) -> None:
     assert "File name too long" in refused(rollbook(*words, "a" * 300))
+
+
+def test_what_was_selected_is_a_table(tmp_path: Path) -> None:
+    folder = made_run(tmp_path, said=(CALL, "It is 8."))
+    shown = rollbook("show", folder, "--selection").stdout
+    assert "2 of 2 groups closed, 2 without a signal (all votes equal)" in shown
+    lines = [line.split() for line in shown.splitlines()]
+    assert ["all", "4", "4", "0.0", "%", "-"] in lines
+    assert ["tool", "double", "4", "4", "0.0", "%", "-"] in lines
+    assert max(map(len, shown.splitlines())) <= 100
+    found = document(rollbook("show", folder, "--selection", "--json"))["selection"]
+    assert (found["groups"]["zero_variance"], found["whole"]["used"]) == (2, 4)
+    assert "leave TRACE out" in refused(rollbook("show", folder, "0000-0", "--selection"))

@@ -373,4 +373,25 @@ MUTANTS = [
         "if False:",
         "test_another_tokenizer_than_the_runs_is_not_used",
     ),
+    mutant(
+        "chance stands out in the selection",
+        "selection",
+        "return higher if higher > CHANCE * error else None",
+        "return higher",
+        "selection.py::test_too_few_or_chance_do_not",
+    ),
+    mutant(
+        "a few attempts stand out in the selection",
+        "selection",
+        "if row.attempts < LEAST or attempts < LEAST:",
+        "if not attempts:",
+        "selection.py::test_too_few_or_chance_do_not",
+    ),
+    mutant(
+        "a staleness that nobody knows is 0",
+        "selection",
+        "            self.unknown += 1\n            return\n",
+        "            self.unknown += 1\n",
+        "selection.py::test_an_unknown_staleness_is_not_zero",
+    ),
 ]

@@ -140,7 +140,7 @@ MUTANTS = [
     ),
     Mutant(
         "control: a failed update resumes",
-        "policy/control.py",
+        "policy/weights.py",
         "    await control.update(weights, version)\n    await control.resume()\n",
         "    try:\n        await control.update(weights, version)\n    finally:\n        await control.resume()\n",
         "tests/policy/test_control.py::test_a_step_that_failed_leaves_the_engine_paused"

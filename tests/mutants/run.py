@@ -9,7 +9,8 @@ __all__ = ["MUTANTS"]
 
 def mutant(name: str, file: str, snippet: str, replacement: str, test: str) -> Mutant:
     """A rule of the run room; `test` is below ``tests/run``."""
-    return Mutant(name, f"run/{file}.py", snippet, replacement, f"tests/run/test_{test}")
+    named = test if test.startswith("tests/") else f"tests/run/test_{test}"
+    return Mutant(name, f"run/{file}.py", snippet, replacement, named)
 
 
 CHANGED = "runner.py::test_a_changed_configuration_is_refused_with_the_list_and_nothing_is_touched"
@@ -17,6 +18,7 @@ FIXED = "runner.py::test_what_groups_compare_never_changes"
 TASKS = "runner.py::test_wrong_tasks_and_options_are_refused_before_a_folder_is_made"
 STANDING = "standing.py::test_a_run_that_was_stopped_lacks_members_and_a_resume_brings_them"
 REFUSED = "resume.py::test_what_stands_in_the_folder_is_refused_before_anything_is_made"
+STREAM = "stream.py::"
 TOLD = "tests/cli/test_unfinished.py::test_what_is_missing_is_told_until_it_is_there"
 
 MUTANTS = [
@@ -59,25 +61,18 @@ MUTANTS = [
         "elif False:",
         REFUSED,
     ),
-    mutant("fewer tasks than asked for are fine", "runner", "if len(tasks) != config.tasks:", "if False:", TASKS),
-    mutant("two tasks have one id", "runner", "    if twice:\n", "    if False:\n", TASKS),
+    mutant("fewer tasks than asked for are fine", "works", "if len(tasks) != count:", "if False:", TASKS),
+    mutant("two tasks have one id", "works", "    if twice:\n", "    if False:\n", TASKS),
     mutant(
         "tasks that cannot be kept are taken",
-        "runner",
+        "works",
         'decode_record(encode_record(tasks), list[Task], "tasks")',
         "pass",
         "runner.py::test_tasks_that_are_none_are_refused_before_a_folder_is_made",
     ),
     mutant(
-        "nothing at once is a run",
-        "runner",
-        "if concurrency < 1:",
-        "if False:",
-        "runner.py::test_nothing_at_once_is_refused",
-    ),
-    mutant(
         "the working folder moves the run",
-        "runner",
+        "works",
         "return folder.absolute()",
         "return folder",
         "runner.py::test_an_environment_may_change_the_working_folder",
@@ -99,8 +94,8 @@ MUTANTS = [
     mutant(
         "every group is closed",
         "standing",
-        "for row in rows if row.rollout in advantages",
-        "for row in rows",
+        "        closed=len(closed),\n",
+        "        closed=groups,\n",
         STANDING,
     ),
     mutant(
@@ -112,4 +107,81 @@ MUTANTS = [
     ),
     Mutant("half a run is not told", "cli/unfinished.py", "found is None or not found.missing", "True", TOLD),
     Mutant("a whole run is told of", "cli/unfinished.py", "found is None or not found.missing", "found is None", TOLD),
+    mutant(
+        "the queue has no bound",
+        "waiting",
+        "return len(self._open) + len(self._waiting) >= self._size",
+        "return False",
+        f"{STREAM}test_open_and_waiting_groups_never_exceed_the_queue",
+    ),
+    mutant(
+        "what is too stale is handed out",
+        "waiting",
+        "rules[outcome.rollout] = rule",
+        "pass",
+        f"{STREAM}test_whatever_the_trainer_does_the_bound_holds_and_nothing_is_lost",
+    ),
+    mutant(
+        "a group without votes is handed out",
+        "waiting",
+        "        if not closed.used:\n",
+        "        if False:\n",
+        f"{STREAM}test_what_is_too_stale_is_dropped_in_the_queue_and_given_up_in_flight",
+    ),
+    mutant(
+        "groups that cannot fit run on",
+        "waiting",
+        "return fitting > 0 and fitting + to_come >= book.least",
+        "return True",
+        "tests/cases/test_g_stale.py::test_a_stale_group_is_given_up_whole",
+    ),
+    mutant(
+        "a group that was given up has no record",
+        "waiting",
+        "            self._keeper.keep(given_up.closed)\n",
+        "",
+        "tests/cases/test_g_stale.py::test_a_stale_group_is_given_up_whole",
+    ),
+    mutant(
+        "a group is handed out before its advantages are recorded",
+        "waiting",
+        "        self._keeper.closed(closed)\n        self._hit_by_bound(",
+        "        self._hit_by_bound(",
+        f"{STREAM}test_each_group_is_handed_out_once_with_its_facts_recorded_before",
+    ),
+    mutant(
+        "a resumed stream forgets when rollouts ended",
+        "stream",
+        "earlier=_earlier(works) if resume else {},",
+        "earlier={},",
+        f"{STREAM}test_a_resumed_group_keeps_the_version_at_which_its_members_ended",
+    ),
+    mutant(
+        "a version may fall",
+        "stream",
+        "if version <= self.version:",
+        "if False:",
+        f"{STREAM}test_a_version_only_rises",
+    ),
+    mutant(
+        "what stopped the rollouts is told to nobody",
+        "stream",
+        "    if failure is not None and not stream.told:\n",
+        "    if False:\n",
+        f"{STREAM}test_what_stops_the_rollouts_reaches_whoever_asks",
+    ),
+    mutant(
+        "an engine that was updated stays paused",
+        "stream",
+        "        self.advance(version)\n        await self._control.resume()\n",
+        "        self.advance(version)\n",
+        f"{STREAM}test_an_update_pauses_loads_and_resumes",
+    ),
+    mutant(
+        "each round draws the same",
+        "planning",
+        "size=self._config.group, round=round_)",
+        "size=self._config.group)",
+        f"{STREAM}test_every_round_draws_each_task_anew",
+    ),
 ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -20,12 +22,13 @@ from rollbook.policy import Completion, TokenIds
 from rollbook.policy.control import PauseMode
 from rollbook.rewards import Outcome
 from rollbook.rollout import GroupRules, LoadedPolicy
-from rollbook.rollout.staleness import StaleBy, StalenessBound
+from rollbook.rollout.staleness import StaleBy, StalenessBound, TokenVersions
 from rollbook.run import RunConfig, open_run, run
 from rollbook.run.keeping import Silent
 from rollbook.run.stream import ClosedGroup, RolloutStream, open_stream
-from rollbook.store import RunReader
-from rollbook.trace import Fate, Sampling, facts
+from rollbook.run.waiting import PRODUCER
+from rollbook.store import AnnotationWriter, RunReader
+from rollbook.trace import Annotation, Fate, Sampling, facts
 from tests.rollout.made import SMOLLM, Engine, says
 from tests.run.run_made import script
 from tests.run.test_runner import CONFIG, ByMember, check_whole, notes
@@ -494,3 +497,73 @@ def test_workers_run_a_stream(tmp_path: Path) -> None:
     groups = asyncio.run(asyncio.wait_for(main(), 60))
     assert len(groups) == 2
     assert all(group.zero_variance for group in groups)
+
+
+def test_a_settlement_that_was_half_written_is_made_again(tmp_path: Path) -> None:
+    """The advantages come last: without them the group was not handed out."""
+
+    async def first(opened: RolloutStream) -> None:
+        await settle()
+
+    folder = tmp_path / "run"
+    stream(folder, Trainee(), first, version=5)
+    known = facts.stalenesses(RunReader(folder).annotations())
+    taken = {name: msgspec.structs.replace(row, taken=6, in_queue=1, dropped=True) for name, row in known.items()}
+    with AnnotationWriter(folder, PRODUCER) as writer:
+        writer.write(
+            Annotation(producer=PRODUCER, name=facts.STALENESS, rollout=name, value=msgspec.to_builtins(row))
+            for name, row in taken.items()
+        )
+    seen = stream(folder, Trainee(), everything, version=7, resume=True)
+    assert len(seen) == 2
+    rows = facts.stalenesses(RunReader(folder).annotations())
+    assert len(rows) == 4
+    assert all((row.finished, row.in_queue, row.dropped) == (5, 2, False) for row in rows.values())
+
+
+@given(seed=st.integers(0, 1 << 16), most=st.integers(0, 3), by=st.sampled_from(StaleBy), size=st.integers(1, 5))
+@settings(max_examples=25, deadline=None)
+def test_whatever_the_trainer_does_the_bound_holds_and_nothing_is_lost(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, most: int, by: StaleBy, size: int
+) -> None:
+    folder, chance = tmp_path_factory.mktemp("stream") / "run", random.Random(seed)
+    engine, bound = Trainee(lambda session: chance.random() < 0.3), StalenessBound(most=most, by=by)
+    config = msgspec.structs.replace(TWO, tasks=8, group=chance.randrange(1, 5))
+
+    async def body(opened: RolloutStream) -> list[ClosedGroup]:
+        seen: list[ClosedGroup] = []
+        asyncio.get_running_loop().call_later(0.05, engine.gate.set)
+        while (group := await anext(opened, None)) is not None:
+            seen.append(group)
+            for _ in range(chance.randrange(30)):
+                await asyncio.sleep(0)
+            if chance.random() < 0.6:
+                engine.version = opened.version + chance.randrange(1, 3)
+                opened.advance(engine.version)
+        stats = opened.stats()
+        assert (stats.open, stats.waiting) == (0, 0)
+        assert stats.delivered + stats.empty == config.tasks
+        return seen
+
+    seen = stream(folder, engine, body, config=config, bound=bound, queue=size, concurrency=chance.randrange(1, 9))
+    assert len({group.plan.id for group in seen}) == len(seen)
+    for group in seen:
+        assert group.values
+        assert sum(group.values.values()) == pytest.approx(0)
+        for trace in group.traces():
+            behind = TokenVersions.of_trace(trace).behind(group.version, by)
+            assert behind is not None
+            assert behind <= most
+            assert group.staleness[trace.id].total == pytest.approx(behind)
+    reader = RunReader(folder)
+    fates, given_ = facts.dispositions(reader.annotations()), facts.advantages(reader.annotations())
+    handed_out = {rollout for group in seen for rollout in group.values}
+    assert {rollout for rollout, fate in fates.items() if fate.votes} == handed_out
+    assert {rollout for rollout, fact in given_.items() if fact.advantage is not None} == handed_out
+    assert set(fates) == set(reader.rollouts())
+
+
+def test_a_stream_needs_no_client_of_an_engine() -> None:
+    code = "import sys; sys.modules['aiohttp'] = None; from rollbook import open_stream; print(open_stream.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "open_stream\n"), done.stderr

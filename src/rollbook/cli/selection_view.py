@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
 from rich.console import Console
 
-from rollbook.cli.screen import MISSING, counted, number, share, show_table
+from rollbook.cli.screen import MISSING, counted, share, show_table
 from rollbook.run.selection import GroupFacts, SelectionReport, SelectionRow
 
 __all__ = ["group_line", "show_selection"]
 
+COUNTS = ("retried", "dropped", "masked", "stale", "refills")
+"""Columns that are left out where nothing is in them."""
 MOST = 12
 """Rows of one facet; of more, those that lost most."""
 
@@ -24,9 +29,10 @@ def show_selection(out: Console, found: SelectionReport) -> None:
         shown = sorted(mine, key=_lost, reverse=True)[:MOST] if len(mine) > MOST else mine
         left_out += len(mine) - len(shown)
         rows += shown
-    lines = [_line(row) for row in rows]
-    heads = ("by", "", "attempts", "used", "retried", "dropped", "masked", "stale", "refills", "lost", "excess")
-    show_table(out, "Selection: what became of the attempts", heads, lines, form="llrrrrrrrrr")
+    shown_counts = [name for name in COUNTS if any(msgspec.structs.asdict(row)[name] for row in rows)]
+    heads = ("by", "", "attempts", "used", *shown_counts, "lost", "excess")
+    lines = [_line(row, shown_counts) for row in rows]
+    show_table(out, "Selection: what became of the attempts", heads, lines, form="ll" + "r" * (len(heads) - 2))
     if left_out:
         out.print(f"{counted(left_out, 'more row')}, of those that lost least: --json has all.\n")
     if found.undecided:
@@ -64,12 +70,12 @@ def _lost(row: SelectionRow) -> int:
     return row.attempts - row.used
 
 
-def _line(row: SelectionRow) -> tuple[str, ...]:
-    counts = (row.attempts, row.used, row.retried, row.dropped, row.masked, row.stale, row.refills)
+def _line(row: SelectionRow, counts: Sequence[str]) -> tuple[str, ...]:
+    numbers = msgspec.structs.asdict(row)
     return (
         row.facet or "all",
         row.value,
-        *map(number, counts),
+        *(str(numbers[name]) for name in ("attempts", "used", *counts)),
         share(_lost(row) / row.attempts) if row.attempts else MISSING,
         MISSING if row.excess is None else f"+{row.excess:.0%}",
     )

@@ -8,7 +8,8 @@ token contract is an error: its call is recorded, of its tokens nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from itertools import zip_longest
 
 import msgspec
@@ -75,35 +76,41 @@ async def take_turn(state: RolloutState, observation: Sequence[Message]) -> Mess
 
 def observe(state: RolloutState, observation: Sequence[Message]) -> None:
     """Render and record messages that nothing is sampled behind: the path that holds the last turn goes on."""
-    with state.watch.span(Part.CPU):
+    with state.watch.span(Part.CPU), _keeping_refused(state, observation):
         _record(state, _render(state, observation, ContextPolicy.KEEP))
 
 
 async def _rendered(state: RolloutState, observation: Sequence[Message]) -> Extension | Rewrite:
     """A long observation is rendered in a thread: on the loop it would hold every other rollout up."""
-    if sum(len(message.content) for message in observation) < LONG:
-        return _render(state, observation, state.context)
-    return await compute(_render, state, observation, state.context)
+    state.unanswered = None
+    with _keeping_refused(state, observation):
+        if sum(len(message.content) for message in observation) < LONG:
+            return _render(state, observation, state.context)
+        return await compute(_render, state, observation, state.context)
+
+
+@contextmanager
+def _keeping_refused(state: RolloutState, observation: Sequence[Message]) -> Generator[None]:
+    """A conversation that the template refuses is kept as messages without tokens, and ends the rollout."""
+    try:
+        yield
+    except ModelError as error:
+        for message in observation:
+            state.leaf = state.trace.graph.add(message, parent=state.leaf, origin=_origin(message))
+        raise RolloutFailure(Reason.TEMPLATE_REFUSED, error) from error
 
 
 def _render(state: RolloutState, observation: Sequence[Message], policy: ContextPolicy) -> Extension | Rewrite:
-    """A conversation that the template refuses is kept as messages without tokens, and ends the rollout."""
-    graph, renderer, specs = state.trace.graph, state.loaded.renderer, state.tools.specs
-    state.unanswered = None
-    try:
-        if state.leaf == ROOT:
-            return Extension(renderer.open(observation, specs))
-        leaf = state.leaf
-        past = Past(
-            last_id=int(graph[leaf].token_ids[-1]),
-            tools=specs,
-            nodes=lambda: [graph[node] for node in graph.path(leaf).tolist()],
-        )
-        return go_on(renderer, past, observation, specs, policy)
-    except ModelError as error:
-        for message in observation:
-            state.leaf = graph.add(message, parent=state.leaf, origin=_origin(message))
-        raise RolloutFailure(Reason.TEMPLATE_REFUSED, error) from error
+    """Changes nothing: a rollout that is cancelled meanwhile is sealed beside a thread that still renders."""
+    graph, renderer, specs, leaf = state.trace.graph, state.loaded.renderer, state.tools.specs, state.leaf
+    if leaf == ROOT:
+        return Extension(renderer.open(observation, specs))
+    past = Past(
+        last_id=int(graph[leaf].token_ids[-1]),
+        tools=specs,
+        nodes=lambda: [graph[node] for node in graph.path(leaf).tolist()],
+    )
+    return go_on(renderer, past, observation, specs, policy)
 
 
 def _prompt_tokens(state: RolloutState, step: Extension | Rewrite) -> int:

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from rollbook.errors import ConfigError, UsageError
-from rollbook.policy.control import PauseMode, WeightControl
+from rollbook.policy.weights import PauseMode, WeightControl
 from rollbook.rollout import LoadedPolicy
 from rollbook.rollout.pool import Carrier, GroupBook, Order, Result, Scheduler
 from rollbook.rollout.snapshot import Snapshot
@@ -29,7 +29,7 @@ from rollbook.run.runner import CONCURRENCY
 from rollbook.run.waiting import ClosedGroup, GroupQueue, StreamStats
 from rollbook.run.works import Asked, Works, open_works
 from rollbook.store import RunReader
-from rollbook.trace.facts import stalenesses
+from rollbook.trace.facts import Staleness, stalenesses
 
 __all__ = ["ClosedGroup", "RolloutStream", "StreamStats", "open_stream"]
 
@@ -172,19 +172,26 @@ async def open_stream(  # noqa: PLR0913 - what `run` takes, and what is between 
             size=queue,
             bound=bound,
             version=version,
-            earlier=stalenesses(RunReader(works.folder).annotations()) if resume else {},
+            earlier=_earlier(works) if resume else {},
         )
-        scheduler = works.scheduler(_Watched(works.crew, waiting), waiting)
-        running = asyncio.create_task(scheduler.run(lambda: _next_book(works, waiting)))
-        stream = RolloutStream(waiting, scheduler, running, control)
-        try:
+        async with _running(works, waiting, control) as stream:
             yield stream
-        finally:
-            running.cancel()
-            await asyncio.wait((running,))
-            failure = None if running.cancelled() else running.exception()
-        if failure is not None and not stream.told:
-            raise failure
+
+
+@asynccontextmanager
+async def _running(works: Works, waiting: GroupQueue, control: WeightControl | None) -> AsyncGenerator[RolloutStream]:
+    """Run the groups; what stopped them is raised at the end where nobody was told of it before."""
+    scheduler = works.scheduler(_Watched(works.crew, waiting), waiting)
+    running = asyncio.create_task(scheduler.run(lambda: _next_book(works, waiting)))
+    stream = RolloutStream(waiting, scheduler, running, control)
+    try:
+        yield stream
+    finally:
+        running.cancel()
+        await asyncio.wait((running,))
+        failure = None if running.cancelled() else running.exception()
+    if failure is not None and not stream.told:
+        raise failure
 
 
 @asynccontextmanager
@@ -197,6 +204,13 @@ async def _opened(control: WeightControl | None) -> AsyncGenerator[None]:
         yield
     finally:
         await control.close()
+
+
+def _earlier(works: Works) -> dict[str, Staleness]:
+    """What the record holds of rollouts whose groups come again."""
+    known = stalenesses(RunReader(works.folder).annotations())
+    ended = (each.rollout for rows in works.planner.earlier.values() for each in rows)
+    return {rollout: known[rollout] for rollout in ended if rollout in known}
 
 
 async def _next_book(works: Works, waiting: GroupQueue) -> GroupBook | None:

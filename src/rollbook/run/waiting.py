@@ -125,7 +125,7 @@ class GroupQueue(Listener):
         earlier: Mapping[str, Staleness],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`earlier`: what the record holds of rollouts that ended before the run stopped."""
+        """`earlier`: what the record holds of rollouts that ended before the run stopped, of groups that come again."""
         self._keeper, self._writer, self._reader = keeper, writer, RunReader(writer.folder)
         self._size, self._bound, self._clock = size, bound, clock
         self._by = StaleBy.OLDEST if bound is None else bound.by
@@ -140,7 +140,7 @@ class GroupQueue(Listener):
         self._given_up: dict[str, _Waiting] = {}
         self._rules: dict[str, str] = {}
         self._running: dict[str, int] = {}
-        self._finished = {rollout: each.finished for rollout, each in earlier.items() if each.taken is None}
+        self._finished = {rollout: each.finished for rollout, each in earlier.items()}
         self._counts = Counter[str]()
         self._hit: dict[str, Counter[str]] = {name: Counter() for name in ("task", "length", "tool")}
         self._queued: tuple[float, float] = (0.0, 0.0)

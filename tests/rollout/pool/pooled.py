@@ -40,7 +40,7 @@ def outcome(order: Order, reason: Reason = Reason.FINAL_ANSWER, reward: float | 
         turns=1,
         sampled=1,
         last_tool=None,
-        versions=None,
+        versions=((0, 1),),
     )
 
 

@@ -151,6 +151,39 @@ def test_a_group_that_is_abandoned_has_no_votes_and_wants_nothing_more() -> None
     assert group.abandon("again").closed is None
 
 
+def test_who_ends_behind_a_group_that_was_given_up_joins_it_by_its_rule() -> None:
+    group = book(2)
+    one, two = first(group.begin())
+    moves = group.abandon("too stale")
+    assert moves.cancel == [one.rollout, two.rollout]
+    assert moves.closed is not None
+    assert (moves.closed.outcomes, moves.closed.advantages) == ((), ())
+    late = group.ended(outcome(one, Reason.CANCELLED), 3).late
+    assert late is not None
+    assert late.disposition.rule == "too stale"
+    closed = group.joined(moves.closed, late)
+    assert [(each.members, each.used, each.scheduled) for each in closed.advantages] == [(("g-0",), 0, 2)]
+
+
+def test_a_closed_group_can_lose_members_before_anybody_used_it() -> None:
+    group = book(4, min_used=2)
+    rewards = (1.0, 0.0, 0.0, 1.0)
+    for order, reward in zip(first(group.begin()), rewards, strict=True):
+        closed = group.ended(outcome(order, reward=reward), 3).closed
+    assert closed is not None
+    three = group.without(closed, {"g-0": "too stale"})
+    assert [each.rollout for each in three.outcomes] == [each.rollout for each in closed.outcomes]
+    assert three.changed == {"g-0": three.outcomes[0].disposition}
+    assert (three.outcomes[0].disposition.rule, three.outcomes[0].vote) == ("too stale", None)
+    assert three.advantages[0].values == pytest.approx({"g-1": -1 / 3, "g-2": -1 / 3, "g-3": 2 / 3})
+    assert (three.advantages[0].scheduled, three.used) == (4, 3)
+    one = group.without(closed, dict.fromkeys(("g-0", "g-1", "g-2"), "too stale"))
+    assert one.used == 0
+    assert one.changed["g-3"].rule == "group: 1 of 4 used, fewer than 2"
+    assert set(one.changed) == {"g-0", "g-1", "g-2", "g-3"}
+    assert group.without(closed, {}) == closed
+
+
 def test_a_group_that_the_record_holds_whole_closes_at_once() -> None:
     plain = book(2)
     rows = tuple(outcome(order, reward=float(order.member)) for order in first(plain.begin()))
