@@ -82,3 +82,14 @@ def test_bytes_of_any_kind_are_refused(data: bytes) -> None:
     for body in (data, b"\x93NUMPY\x01\x00" + data):
         with pytest.raises(RolloutFailure):
             experts_of(b64encode(body).decode(), 2, 4)
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["{'descr': (", "'" * 3, "{[]: 1}", "-" * 9000, "(" * 9000, "\n  a\n b", "\0",
+     "{'descr': '<u2', 'fortran_order': False, 'shape': (0, 1180591620717411303424, 1)}"],
+)  # fmt: skip
+def test_a_header_that_is_none(header: str) -> None:
+    data = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
+    with pytest.raises(RolloutFailure, match="unreadable routed experts"):
+        experts_of(b64encode(data).decode(), 1, 1)

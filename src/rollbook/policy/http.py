@@ -51,7 +51,7 @@ class EngineAddress:
     api_key: str | None = field(default=None, repr=False)
     """Sent as a bearer token; never recorded, never shown."""
     connections: int = 1024
-    """Open at once; further requests wait for one."""
+    """Open at once; further requests wait for one. 0: no bound."""
     timeout: float = 600.0
     """Seconds from request to the end of its reply, the engine's queue included."""
     connect_timeout: float = 10.0
@@ -63,9 +63,11 @@ class EngineAddress:
         if problem := url_problem(self.url):
             raise ConfigError(f"{redacted(self.url)!r} {problem}")
         check_key(self.api_key)
-        bounds = (self.connections, self.timeout, self.connect_timeout, self.max_reply)
-        if not all(0 < each < inf for each in bounds):
-            raise ConfigError("an engine's connections, timeouts and bytes of a reply are finite numbers above 0")
+        bounds = (self.timeout, self.connect_timeout, self.max_reply)
+        if self.connections < 0 or not all(0 < each < inf for each in bounds):  # a timeout of 0 would be none
+            raise ConfigError(
+                "an engine's timeouts and bytes of a reply are finite numbers above 0, connections not below"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +209,7 @@ def _without(secret: str | None, text: str) -> str:
 def _json(body: Any) -> bytes:
     try:
         return msgspec.json.encode(body)
-    except (UnicodeEncodeError, OverflowError) as error:
+    except UnicodeEncodeError as error:
         raise ConfigError(f"a request cannot hold what was asked for: {error}") from error
 
 

@@ -217,15 +217,12 @@ def _finish(state: RolloutState, completion: Completion, allowance: Allowance) -
     ids, info = completion.token_ids, state.loaded.renderer.info
     if len(ids) and int(ids.max()) >= info.vocab_size:
         raise RolloutFailure(Reason.ENGINE_CONTRACT, f"id {ids.max()} is not in the vocabulary of {info.vocab_size}")
-    ends = np.array(sorted(info.stop_ids.union(state.sampling.stop_token_ids)), np.int32)
-    if np.isin(ids[:-1], ends).any():
-        raise RolloutFailure(Reason.ENGINE_CONTRACT, "the reply holds tokens behind the one that ends its turn")
     match completion.finish:
         case Finish.ABORT:
             return Finish.ABORT
         case Finish.ERROR:
             raise RolloutFailure(Reason.ENGINE_CONTRACT, f"an error came as a reply: {completion.engine_finish}")
-        case _ if int(ids[-1]) in ends:
+        case _ if int(ids[-1]) in info.stop_ids.union(state.sampling.stop_token_ids):
             return Finish.STOP
         case Finish.STOP_STRING if state.sampling.stop:
             return _stop_string(state, ids)

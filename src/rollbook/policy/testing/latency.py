@@ -50,6 +50,7 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         parts = (self.queue, self.prefill, self.per_prompt_token, self.per_token, self.spread, *self.sessions.values())
         if not all(0 <= part < math.inf for part in parts):
             raise UsageError("the parts of a latency are finite seconds, none below 0")
+
     seed: int = 0
     """Of the lognormal draws."""
 
