@@ -204,7 +204,7 @@ async def _abort(prober: Prober) -> PolicyFinding:
     answers = [await prober.ask(prompt, ONE)]
     before = clock() - start
     room = prober.policy.info.context_length - len(prompt)
-    long = [replace(FREE, seed=seed, max_tokens=min(2048, room)) for seed in range(TURNS)]
+    long = [replace(FREE, seed=seed, max_tokens=max(min(2048, room), 1)) for seed in range(TURNS)]
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(prober.ask(prompt, sampling)) for sampling in long]
         await asyncio.wait(tasks, timeout=RUNNING)
