@@ -2,12 +2,13 @@
 PYTHON ?= python3
 VENV := .venv
 ENGINES := .venv-engines
+RAY := .venv-ray
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 OURS := src tests bench tools examples docs
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: quickstart test test-engines lint bench mutants kill-storm differential clean
+.PHONY: quickstart test test-engines test-ray lint bench mutants kill-storm differential clean
 
 $(VENV)/.local: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Rollbook needs Python 3.11 or newer; set PYTHON=...")'
@@ -49,5 +50,10 @@ test-engines: $(VENV)/.dev ## llama.cpp's server and vLLM on the CPU with a real
 	$(PY) tools/engines_env.py $(ENGINES)
 	$(PY) tools/keep_report.py engines -- $(PY) -m tests.slow.engines $(ENGINES)/bin/python
 
+test-ray: $(VENV)/.dev ## a storm of faults on a local Ray cluster of two nodes, with a shared folder and with an object store; makes environments of 600 MB, takes about three minutes
+	$(PY) tools/ray_env.py $(RAY)
+	$(PY) tools/keep_report.py object_storm -- $(PY) -m tests.slow.object_store
+	$(PY) tools/keep_report.py ray_storm -- $(RAY)/bin/python -m tests.slow.ray_storm
+
 clean:
-	rm -rf $(VENV) $(ENGINES) build dist bench-out .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(ENGINES) $(RAY) .venv-moto build dist bench-out .pytest_cache .ruff_cache .hypothesis

@@ -20,6 +20,7 @@ from bench.effort import FULL, QUICK, Effort
 from bench.http import measure_http
 from bench.importing import measure_import
 from bench.memory import measure_memory
+from bench.pool import measure_pool
 from bench.rendering import measure_rendering
 from bench.report import machine, replace_table, table, versions
 from bench.rows import Row
@@ -40,6 +41,7 @@ def measure(effort: Effort, scratch: Path, cache: Path | None = None) -> Iterato
     maker = Maker(corpus)
     yield from measure_turns(renderer, corpus, scratch / "turns", effort)
     yield from measure_http(renderer, corpus, scratch / "http", effort)
+    yield from measure_pool(renderer, scratch / "pool", cache, effort)
     yield from measure_rendering(effort)
     yield from measure_memory(maker, effort)
     yield from measure_samples(maker, effort)

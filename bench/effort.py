@@ -37,6 +37,14 @@ class Effort:
     """The most rollouts over HTTP at once."""
     http_repeats: int
     """Tries of each number of them."""
+    pool_rollouts: int
+    """Rollouts of a run in worker processes."""
+    pool_repeats: int
+    """Tries of it with one worker and with two."""
+    flight: int
+    """Rollouts in flight in one process."""
+    flight_seconds: float
+    """Latency of their engine."""
     repeats: int
     """Tries of whatever else is measured."""
 
@@ -55,6 +63,10 @@ FULL = Effort(
     http_turns=20,
     http_most=1024,
     http_repeats=3,
+    pool_rollouts=400,
+    pool_repeats=3,
+    flight=10_000,
+    flight_seconds=30.0,
     repeats=9,
 )
 QUICK = Effort(
@@ -71,5 +83,9 @@ QUICK = Effort(
     http_turns=2,
     http_most=8,
     http_repeats=1,
+    pool_rollouts=32,
+    pool_repeats=1,
+    flight=64,
+    flight_seconds=1.0,
     repeats=2,
 )

@@ -6,6 +6,7 @@ RollbookError
 │   │   └── VariablesUnread (in ``rollbook.run.templates``) the chat template never reads what is set for it
 │   ├── ConfigError       a configuration is wrong, or differs from the one that a run was started with
 │   ├── WorkersDie        (in ``rollbook.rollout.pool``) worker processes die faster than they give results
+│   ├── InfrastructureDown (in ``rollbook.rollout.breaker``) too many attempts end as errors
 │   └── StoreError        a run folder or segment cannot be opened, read or written
 │       ├── DamagedFrame  (in ``rollbook.store.frame``) stored bytes are not what was written
 │       ├── NewerFormat   written by a newer version than this one can read
@@ -15,8 +16,11 @@ RollbookError
 │   └── EngineBusy        (in ``rollbook.policy``) the engine turns the request away for load; it is asked again
 ├── WorkerLost            (in ``rollbook.rollout.pool``) the worker of an order is gone; stays in the pool
 ├── NotConforming         (in ``rollbook.render.conformance``) a renderer does not do what every renderer must
-├── SandboxRemains (in ``rollbook.envs.sandbox``): something of a sandbox could not be removed, and stays listed
-└── ForeignError, ToolRefused, NotConvertible (in ``rollbook.envs``): what a user's own code did; stays in the rollout
+├── SandboxRemains        (in ``rollbook.envs.sandbox``) something of a sandbox could not be removed, and stays listed
+├── ProcessLost           (in ``rollbook.envs``) the process that served a call died over it
+├── ForeignError, NotConvertible (in ``rollbook.envs``) what a user's own code did; stays in the rollout
+└── ToolRefused           (in ``rollbook.envs``) a tool cannot do what was asked; likewise
+    └── FileRefused, CommandRefused (in ``rollbook.envs.sandbox``) nor can a sandbox
 
 A ``UsageError`` reaches the terminal as one message without a traceback (exit code 2). Anything that is not a
 ``RollbookError`` and escapes is a bug of ours and keeps its traceback.

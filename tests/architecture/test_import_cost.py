@@ -46,3 +46,12 @@ def test_a_name_loads_its_own_room_only() -> None:
 def test_the_command_line_loads_a_command_only_when_it_is_used() -> None:
     found = loaded_by("import rollbook.cli")
     assert found & {"numpy", "tokenizers", "jinja2", "zstandard", "rollbook.run", "rollbook.store"} == set()
+
+
+def test_no_public_name_and_no_command_needs_an_extra() -> None:
+    extras = {"aiohttp", "obstore", "openai_harmony", "prometheus_client", "pyarrow", "ray", "renderers", "xllamacpp"}
+    code = (
+        "import importlib, rollbook; [getattr(rollbook, name) for name in rollbook.__all__]; "
+        "from rollbook.cli.app import COMMANDS; [importlib.import_module(name) for name in COMMANDS.values()]"
+    )
+    assert loaded_by(code) & extras == set()

@@ -12,7 +12,7 @@ import pytest
 from rollbook.errors import RecordError, UsageError
 from rollbook.export import export
 from rollbook.policy import TokenIds
-from rollbook.policy.http import EngineAddress
+from rollbook.policy.http import EngineAddress, HttpReply
 from rollbook.policy.llamacpp_wire import Reply
 from rollbook.policy.remote import RemoteConfig
 from rollbook.policy.sglang import SglangPolicy
@@ -69,7 +69,7 @@ def test_an_engine_of_ids_that_leaves_them_out_breaks_its_contract(given: dict[s
             assert caught.value.reason is Reason.ENGINE_CONTRACT
         listed = b'{"content": "x", "completion_probabilities": [], "stop_type": "eos", "truncated": false}'
         with pytest.raises(RolloutFailure, match="engine_contract"):
-            Reply.decode(listed)
+            HttpReply(200, listed, None).decode(Reply)
 
 
 @report("A10")

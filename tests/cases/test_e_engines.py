@@ -16,7 +16,7 @@ import pytest
 from rollbook.errors import UsageError
 from rollbook.export import export
 from rollbook.policy import Completion
-from rollbook.policy.experts import experts_of
+from rollbook.policy.experts import experts_in_npy
 from rollbook.policy.stopping import finish_of
 from rollbook.policy.vllm import Route, VllmPolicy
 from rollbook.rollout import LoadedPolicy, RolloutSettings, rollout
@@ -103,8 +103,8 @@ def test_routing_of_another_prompt_is_refused(given: dict[str, Any]) -> None:
 
     prompt, rows = given["client_prompt_ids"], given["routing_rows"]
     ids = [1, 9]
-    assert experts_of(packed(len(ids)), 2, len(prompt)).shape == (2, 2, 4)
-    assert experts_of(packed(len(prompt) + len(ids) - 1), 2, len(prompt)).shape == (2, 2, 4)
+    assert experts_in_npy(packed(len(ids)), 2, len(prompt)).shape == (2, 2, 4)
+    assert experts_in_npy(packed(len(prompt) + len(ids) - 1), 2, len(prompt)).shape == (2, 2, 4)
     reply = {"token_ids": ids, "finish_reason": "stop", "routed_experts": packed(rows)}
     broken(lambda: ask(server(lambda body: reply), prompt, Sampling()), "of 1 positions for 2 tokens")
 

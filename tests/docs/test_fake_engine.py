@@ -9,7 +9,7 @@ from msgspec.structs import fields as struct_fields
 
 from rollbook.policy import testing
 from rollbook.policy.testing import EngineShape, Fault, FaultPlan, Latency
-from rollbook.policy.testing.__main__ import _parser
+from rollbook.policy.testing.__main__ import parser
 from rollbook.policy.testing.server import _SPEECHES, FakeEngine
 from tests.docs.blocks import ROOT
 from tests.docs.test_tables import rows
@@ -28,7 +28,7 @@ def test_every_name_field_and_option_is_there() -> None:
     text = PAGE.read_text(encoding="utf-8")
     names = {*testing.__all__, *(field.name for field in fields(EngineShape))} - INNER
     names |= {field.name for kind in (FaultPlan, Latency) for field in struct_fields(kind)}
-    names |= {option for action in _parser()._actions for option in action.option_strings if option.startswith("--")}
+    names |= {option for action in parser()._actions for option in action.option_strings if option.startswith("--")}
     assert sorted(name for name in names - {"--help"} if not re.search(rf"{name}\b", text)) == []
 
 

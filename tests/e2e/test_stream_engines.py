@@ -8,12 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rollbook.policy.control import PauseMode, SglangControl, VllmControl
+from rollbook.policy.control import SglangControl, VllmControl
 from rollbook.policy.http import EngineAddress
 from rollbook.policy.remote import RemoteConfig
 from rollbook.policy.sglang import SglangPolicy
 from rollbook.policy.testing import Dialect, EngineShape, FakeEngine, Latency
 from rollbook.policy.vllm import VllmPolicy
+from rollbook.policy.weights import PauseMode
 from rollbook.rollout import LoadedPolicy
 from rollbook.rollout.staleness import StaleBy, StalenessBound, TokenVersions
 from rollbook.run import open_stream

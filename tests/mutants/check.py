@@ -60,8 +60,8 @@ MUTANTS = [
     Mutant(
         "a truncation may be ignored",
         "policy/check_fields.py",
-        'return "ignored"\n    return "not seen" if hides',
-        'return "honoured"\n    return "not seen" if hides',
+        "return _Seen.IGNORED\n    return _Seen.NOT_SEEN if hides",
+        "return _Seen.HONOURED\n    return _Seen.NOT_SEEN if hides",
         FOUND,
     ),
     Mutant(
@@ -88,7 +88,7 @@ MUTANTS = [
     Mutant(
         "any path is this machine's",
         "run/served.py",
-        "if not path.is_absolute() or not path.exists():",
+        "if not path.is_absolute() or not _is_there(path):",
         "if False:",
         f"{SERVED}::test_what_cannot_be_found_says_what_to_do",
     ),
@@ -109,8 +109,8 @@ MUTANTS = [
     Mutant(
         "the client has no key",
         "run/remote.py",
-        "api_key=api_key),",
-        "api_key=None),",
+        "url=url, api_key=access.api_key",
+        "url=url, api_key=None",
         f"{SERVED}::test_the_client_sends_the_key_too",
     ),
     Mutant(

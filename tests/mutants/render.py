@@ -117,8 +117,8 @@ MUTANTS = [
     mutant(
         "no segment of an extension is behind a token",
         "encode",
-        "else self._bare).encode(",
-        "else self._bare) and self._bare.encode(",
+        "tokenizer = self._behind if behind else self._bare",
+        "tokenizer = self._bare",
         HARMLESS,
     ),
     mutant(

@@ -163,7 +163,7 @@ MUTANTS = [
     mutant(
         "a retry is scheduled twice",
         "advantage",
-        "sum(decided[trace.id].fate is not Fate.RETRIED for trace in members)",
+        "sum(each.disposition.fate is not Fate.RETRIED for each in members)",
         "len(members)",
         "advantage.py::test_retried_attempts_are_members_but_not_scheduled_twice",
     ),

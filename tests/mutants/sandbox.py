@@ -35,8 +35,8 @@ MUTANTS = [
     mutant(
         "a failed removal is forgotten",
         "keeper",
-        "            self.registry.put(msgspec.structs.replace(ticket, failed=str(error)))\n            raise",
-        "            self.registry.remove(ticket.id)\n            raise",
+        "                if self.registry.has(ticket.id):\n",
+        "                self.registry.remove(ticket.id)\n                if False:\n",
         KEEPER + "test_closing_says_what_could_not_be_removed",
     ),
     mutant(
@@ -70,8 +70,8 @@ MUTANTS = [
     mutant(
         "an argument that cannot be passed is a lost host",
         "child",
-        "    if max(sizes) > MAX_ARGUMENT or sum(sizes) + 9 * len(sizes) > MAX_ARGUMENTS:",
-        "    if False:",
+        "    if max(sizes) > MAX_ARGUMENT or sum(sizes) + 9 * len(sizes) > min(",
+        "    if False and min(",
         "exec.py::test_a_command_that_cannot_be_passed_is_no_lost_host",
     ),
     mutant(
@@ -137,6 +137,69 @@ MUTANTS = [
         "each.startswith(label)",
         "processes.py::test_a_label_is_found_whole_or_before_a_stroke",
     ),
+    mutant(
+        "a ticket says which processes are its own",
+        "registry",
+        "        if ticket.label != label_of(ticket.id):",
+        "        if False:",
+        "registry.py::test_a_ticket_that_names_what_is_not_its_own_is_shown_and_left",
+    ),
+    mutant(
+        "a ticket says which folder is its own",
+        "registry",
+        "        if ticket.workspace not in (None, str(self.workspace(ticket.id))):",
+        "        if False:",
+        "registry.py::test_a_ticket_that_names_what_is_not_its_own_is_shown_and_left",
+    ),
+    mutant(
+        "a ticket says which groups are its own",
+        "removal",
+        "if is_group_of(ticket.id, each)]",
+        "if each]",
+        "processes.py::test_a_group_that_is_none_of_its_own_is_left_alone",
+    ),
+    mutant(
+        "a process without an id here is killed by id 0",
+        "groups",
+        "    return sorted(found - {0})",
+        "    return sorted(found)",
+        "groups.py::test_a_member_of_another_namespace_has_no_id_to_kill",
+    ),
+    mutant(
+        "a dead owner that nobody waited for is alive",
+        "processes",
+        'None if state in (b"Z", b"X") else int(rest[18])',
+        "int(rest[18])",
+        "processes.py::test_a_process_is_known_by_its_start",
+    ),
+    mutant(
+        "folders behind a link are opened up",
+        "removal",
+        "        if folder.is_symlink():",
+        "        if False:",
+        "processes.py::test_a_workspace_that_became_a_link_is_removed_as_a_link",
+    ),
+    mutant(
+        "keys are shared",
+        "namespaces",
+        "data = self._launch.host.sieve if",
+        "data = None if",
+        HOSTILE + "test_the_keys_of_the_owner_are_shut",
+    ),
+    mutant(
+        "user namespaces can be made inside",
+        "launch",
+        "'echo 0 > /proc/sys/user/max_user_namespaces || exit 126; exec",
+        "'exec",
+        HOSTILE + "test_a_namespace_in_the_namespace_gives_no_memory_that_nothing_bounds",
+    ),
+    Mutant(
+        "code: a machine that is too slow is the solution's fault",
+        "worlds/code_tests.py",
+        "    if done.seconds > times.idle:",
+        "    if False:",
+        "tests/worlds/test_code.py::test_a_machine_with_other_work_fails_no_solution",
+    ),
     Mutant(
         "code: a result is compared with what it says of itself",
         "worlds/code_tests.py",
@@ -147,8 +210,8 @@ MUTANTS = [
     Mutant(
         "code: tests go on after one that ran out of time",
         "worlds/code_tests.py",
-        "if done.cause in (Cause.TIME, Cause.CPU) or used > in_all:",
-        "if used > in_all:",
+        "if done.cause in (Cause.TIME, Cause.CPU) or cpu > times.cpu_in_all or",
+        "if cpu > times.cpu_in_all or",
         "tests/worlds/test_code.py::test_an_endless_loop_is_the_solutions_fault_and_ends_the_tests",
     ),
 ]

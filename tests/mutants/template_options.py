@@ -69,9 +69,9 @@ MUTANTS = [
     ),
     mutant(
         "a run loads the policy alone",
-        "run/runner",
-        "await asyncio.to_thread(policy_of, config)",
-        "await asyncio.to_thread(policy_of, RunConfig(environment='x', policy=config.policy))",
+        "run/works",
+        "        policy_of, config, api_key=way.api_key",
+        "        policy_of, RunConfig(environment='x', policy=config.policy), api_key=way.api_key",
         f"{POLICIES}::test_a_run_uses_the_template_that_it_was_asked_for",
     ),
     mutant(
@@ -130,7 +130,7 @@ MUTANTS = [
     mutant(
         "an old run set variables",
         "run/resume",
-        '"template_variables": {}, ',
+        '        "template_variables": {},\n',
         "",
         f"{RUN}::test_a_run_that_was_stored_before_a_template_could_be_set_set_nothing",
     ),

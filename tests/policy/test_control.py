@@ -13,8 +13,9 @@ import pytest
 from aiohttp import web
 
 from rollbook.errors import ConfigError, UsageError
-from rollbook.policy.control import PauseMode, SglangControl, VllmControl, WeightControl, swap_weights
+from rollbook.policy.control import SglangControl, VllmControl
 from rollbook.policy.http import EngineAddress
+from rollbook.policy.weights import PauseMode, WeightControl, swap_weights
 from rollbook.trace import RolloutFailure
 from tests.policy.serving import serving
 

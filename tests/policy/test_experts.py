@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollbook.policy.experts import experts_of
+from rollbook.policy.experts import experts_in_npy, experts_of_shape
 from rollbook.trace import Reason, RolloutFailure
 
 
@@ -28,7 +28,7 @@ def routing(rows: int, kind: Any = np.uint8) -> Any:
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.int32])
 @pytest.mark.parametrize("rows", [2, 2 + 4 - 1])
 def test_the_rows_of_the_sampled_tokens(kind: Any, rows: int) -> None:
-    found = experts_of(packed(routing(rows, kind)), 2, 4)
+    found = experts_in_npy(packed(routing(rows, kind)), 2, 4)
     assert found.dtype == np.uint16
     assert found.tolist() == routing(rows)[-2:].tolist()
 
@@ -64,24 +64,40 @@ def forged(shape: str, body: bytes = b"\0" * 12, kind: str = "|u1", by_column: b
 )
 def test_what_is_no_routing(text: str) -> None:
     with pytest.raises(RolloutFailure) as caught:
-        experts_of(text, 2, 4)
+        experts_in_npy(text, 2, 4)
     assert caught.value.reason is Reason.ENGINE_CONTRACT
 
 
 def test_a_header_that_its_bytes_do_not_bear_out() -> None:
     with pytest.raises(RolloutFailure, match="12 bytes for uint8 of shape"):
-        experts_of(forged("(2, 2, 1099511627776)"), 2, 4)
+        experts_in_npy(forged("(2, 2, 1099511627776)"), 2, 4)
 
 
 def test_the_forgery_itself_is_readable() -> None:
-    assert experts_of(forged("(2, 2, 3)"), 2, 4).shape == (2, 2, 3)
+    assert experts_in_npy(forged("(2, 2, 3)"), 2, 4).shape == (2, 2, 3)
 
 
 @given(st.binary(max_size=200))
 def test_bytes_of_any_kind_are_refused(data: bytes) -> None:
     for body in (data, b"\x93NUMPY\x01\x00" + data):
         with pytest.raises(RolloutFailure):
-            experts_of(b64encode(body).decode(), 2, 4)
+            experts_in_npy(b64encode(body).decode(), 2, 4)
+
+
+def flat(*numbers: int) -> str:
+    return b64encode(np.array(numbers, np.int32).tobytes()).decode()
+
+
+def test_numbers_without_a_shape() -> None:
+    found = experts_of_shape(flat(*range(12)), 2, (2, 3))
+    assert (found.dtype, found.shape, found[1].tolist()) == (np.uint16, (2, 2, 3), [[6, 7, 8], [9, 10, 11]])
+
+
+@pytest.mark.parametrize("text", ["!", "AAAA", "AAAAAAAA", flat(1, 2), flat(-1), flat(2**16)])
+def test_numbers_that_do_not_fit_are_refused(text: str) -> None:
+    with pytest.raises(RolloutFailure, match="expert") as caught:
+        experts_of_shape(text, 1, (1, 1))
+    assert caught.value.reason is Reason.ENGINE_CONTRACT
 
 
 @pytest.mark.parametrize(
@@ -92,4 +108,4 @@ def test_bytes_of_any_kind_are_refused(data: bytes) -> None:
 def test_a_header_that_is_none(header: str) -> None:
     data = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
     with pytest.raises(RolloutFailure, match="unreadable routed experts"):
-        experts_of(b64encode(data).decode(), 1, 1)
+        experts_in_npy(b64encode(data).decode(), 1, 1)

@@ -48,10 +48,10 @@ def test_a_real_server_says_what_it_is_and_samples_over_pieces(server, smollm2):
             plain = await policy.sample(PROMPT, Sampling(temperature=0.0, max_tokens=PIECE + 3, seed=0), session="s")
             policy.tell_version(7)
             told = await policy.sample(PROMPT, Sampling(max_tokens=2, seed=1), session="s")
-            return policy.info, policy.slots, plain, told
+            return policy.info, plain, told
 
-    info, slots, plain, told = asyncio.run(run())
-    assert (info.context_length, slots, info.logprob_kind) == (2048, 2, LogprobKind.RAW)  # two slots share one cache
+    info, plain, told = asyncio.run(run())
+    assert (info.context_length, info.logprob_kind) == (2048, LogprobKind.RAW)  # two slots share one cache
     assert info.engine.startswith("llama.cpp ")
     assert (plain.finish, len(plain.token_ids), plain.versions) == (Finish.LENGTH, PIECE + 3, ())
     assert plain.tries >= 2

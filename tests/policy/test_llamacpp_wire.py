@@ -10,7 +10,7 @@ from rollbook.policy.llamacpp_wire import (
     check_sampling,
     completion_body,
     finish_of,
-    http_failure,
+    refusal_of,
     rescore_body,
 )
 from rollbook.trace.call import Finish, Sampling
@@ -33,7 +33,7 @@ def reply(**changes):
         "timings": {"cache_n": 2, "prompt_n": 1, "prompt_ms": 1.0, "predicted_ms": 2.0},
         "completion_probabilities": [{"id": 5, "logprob": -1, "top_logprobs": [{"id": 9, "logprob": -2.5}]}],
     } | changes  # fmt: skip
-    return Reply.decode(json.dumps(given).encode())
+    return answer(200, json.dumps(given).encode()).decode(Reply)
 
 
 def answer(status, body):
@@ -109,7 +109,7 @@ def test_the_servers_time_limit_is_a_timeout():
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"tokens": "x"}', b"null"])
 def test_an_unreadable_reply_breaks_the_contract(data):
     with pytest.raises(RolloutFailure, match="unreadable reply"):
-        Reply.decode(data)
+        answer(200, data).decode(Reply)
 
 
 def test_a_null_logprob_is_not_zero():
@@ -141,17 +141,17 @@ def test_a_stop_without_an_end_token_breaks_the_contract(stop_type):
     ],
 )
 def test_http_errors_have_reasons(status, kind, reason):
-    failure = http_failure(answer(status, json.dumps({"error": {"message": "m", "type": kind}}).encode()))
+    failure = refusal_of(answer(status, json.dumps({"error": {"message": "m", "type": kind}}).encode()))
     assert isinstance(failure, RolloutFailure)
     assert failure.reason is reason
 
 
 def test_a_refused_request_is_the_callers_mistake():
     refused = b'{"error": {"message": "failed to parse grammar", "type": "invalid_request_error"}}'
-    failure = http_failure(answer(400, refused))
+    failure = refusal_of(answer(400, refused))
     assert isinstance(failure, ConfigError)
     assert "grammar" in str(failure)
 
 
 def test_an_error_without_json_still_says_something():
-    assert "gateway" in str(http_failure(answer(502, b"<html>bad gateway</html>")))
+    assert "gateway" in str(refusal_of(answer(502, b"<html>bad gateway</html>")))

@@ -4,12 +4,10 @@ import pytest
 
 from rollbook.policy.sglang_wire import (
     FinishReason,
-    experts_of,
     generate_body,
     kind_for,
 )
 from rollbook.trace.call import LogprobKind, Sampling
-from rollbook.trace.ending import RolloutFailure
 
 # Every sampling parameter of SGLang 0.5.23 that shapes a generation, with the value that leaves the model alone.
 NEUTRAL = {
@@ -66,9 +64,3 @@ TEMPERATURE, RAW, PROCESSED, UNKNOWN = (
 )
 def test_the_kind_of_one_call(found, sampling, kind):
     assert kind_for(found, sampling) is kind
-
-
-@pytest.mark.parametrize("encoded", ["!", "AAAA", "AAAAAAAA"])
-def test_experts_that_do_not_fit_are_refused(encoded):
-    with pytest.raises(RolloutFailure, match="experts"):
-        experts_of(encoded, 1, (1, 1))

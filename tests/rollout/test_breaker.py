@@ -12,7 +12,7 @@ from rollbook.errors import ConfigError
 from rollbook.rollout.breaker import Breaker, BreakerRules, InfrastructureDown
 from rollbook.trace import EndingKind, Reason
 
-COUNTED = [reason for reason in Reason if reason not in (Reason.CANCELLED, Reason.PEER)]
+COUNTED = [reason for reason in Reason if reason not in (Reason.CANCELLED, Reason.PEER, Reason.INTERRUPTED)]
 
 
 @given(

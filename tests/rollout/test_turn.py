@@ -293,9 +293,9 @@ def test_an_abort_keeps_partial_tokens_even_behind_a_stop_token() -> None:
 
 
 def test_an_abort_before_the_first_token_leaves_a_call_without_a_node() -> None:
-    trace = play(Talk(), completion([], Finish.ABORT))
-    assert why(trace) is Reason.ENGINE_UNREACHABLE
-    assert (trace.calls[0].node, len(trace.policy_nodes)) == (None, 0)
+    trace = play(Talk(), completion([], Finish.ABORT), RolloutFailure(Reason.ENGINE_CONTRACT, "NaN"))
+    assert why(trace) is Reason.ENGINE_CONTRACT
+    assert (trace.calls[0].node, trace.calls[1].node, len(trace.policy_nodes)) == (None, None, 0)
 
 
 def test_what_was_sampled_is_kept_where_the_engine_refuses_to_go_on() -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from rollbook.errors import ConfigError, StoreError, UsageError
 from rollbook.policy import Completion, TokenIds
-from rollbook.policy.control import PauseMode
+from rollbook.policy.weights import PauseMode
 from rollbook.rewards import Outcome
 from rollbook.rollout import GroupRules, LoadedPolicy
 from rollbook.rollout.staleness import StaleBy, StalenessBound, TokenVersions

@@ -24,6 +24,7 @@ from rollbook.trace import (
     Scoring,
     ScoringStatus,
     Task,
+    ToolCall,
     Trace,
     TraceHead,
     TraceTail,
@@ -66,6 +67,17 @@ def test_what_a_trace_says_of_itself() -> None:
     assert trace.text == "a", "what the harness said is no answer"
     empty = Trace(trace.head)
     assert (empty.answer, empty.text) == (None, "")
+
+
+def test_the_last_tool_is_that_of_the_last_call_with_a_name() -> None:
+    trace = Trace(TraceHead(rollout="r", group="g", task=Task(id="t", prompt="p"), policies=(PolicyRecord(name="m"),)))
+    assert trace.last_tool is None
+    calls = (ToolCall(id="a", name="first"), ToolCall(id="b", name="second"), ToolCall(id="c", name=None))
+    trace.graph.add(Message(role=Role.ASSISTANT, tool_calls=calls), parent=ROOT, origin=Origin.POLICY)
+    trace.graph.add(Message(role=Role.ASSISTANT, content="no call"), parent=0, origin=Origin.POLICY)
+    foreign = Message(role=Role.ASSISTANT, tool_calls=(ToolCall(id="d", name="other"),))
+    trace.graph.add(foreign, parent=1, origin=Origin.HARNESS)
+    assert trace.last_tool == "second", "what the harness called is no call of the policy's"
 
 
 def test_the_first_ending_wins_and_later_ones_are_noted() -> None:

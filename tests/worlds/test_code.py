@@ -15,12 +15,12 @@ from rollbook.envs.sandbox import Cause, ExecResult, NotIsolated, sandbox
 from rollbook.envs.toolset import ToolSet
 from rollbook.errors import UsageError
 from rollbook.rollout import group
-from rollbook.trace.ending import Ending, Reason
+from rollbook.trace.ending import Ending, Reason, RolloutFailure
 from rollbook.trace.message import Fault, Message, Role, ToolCall
 from rollbook.trace.task import Task
-from rollbook.worlds.code import FAMILIES, Code
+from rollbook.worlds.code import FAMILIES, LIMITS, Code
 from rollbook.worlds.code_families import Family, draw
-from rollbook.worlds.code_tests import judge_solution
+from rollbook.worlds.code_tests import Times, Verdict, judge_solution
 from tests.cases.case import Script, calls
 from tests.worlds.made import played, rewards
 
@@ -32,10 +32,13 @@ def task(level: int = 1, **changes: Any) -> Task:
     return msgspec.structs.replace(Code(level).tasks(1, seed=3)[0], **changes)
 
 
-DOUBLE = task(
-    target={"name": "double", "tests": [[[n], 2 * n] for n in (0, 1, -3, 8)]},
-    data={"family": "double", "difficulty": 1},
-)
+def doubling(*numbers: int) -> Task:
+    return task(
+        target={"name": "double", "tests": [[[n], 2 * n] for n in numbers]}, data={"family": "double", "difficulty": 1}
+    )
+
+
+DOUBLE, SHORT = doubling(0, 1, -3, 8), doubling(0, 8)
 
 
 def scored(code: str, *, given: Task = DOUBLE, graded: bool = False) -> Rewards:
@@ -101,11 +104,10 @@ def test_the_references_pass_and_nothing_does_not(level: int) -> None:
         drawn = draw(family, random.Random(7))
         nothing = f"def {drawn.name}(*given):\n    pass\n"
         async with limit, sandbox() as box:
-            more = {"seconds": 20.0, "in_all": 200.0}
-            tests = drawn.hidden[::4]
-            verdict = await judge_solution(box, drawn.source, drawn.name, tests, **more)
+            tests = drawn.hidden[::8]
+            verdict = await judge_solution(box, drawn.source, drawn.name, tests, LIMITS)
             assert (verdict.passed, verdict.run, verdict.first) == (len(tests), len(tests), None), family
-            assert (await judge_solution(box, nothing, drawn.name, tests[:2], **more)).passed == 0, family
+            assert (await judge_solution(box, nothing, drawn.name, tests[:1], LIMITS)).passed == 0, family
 
     async def check_all() -> None:
         limit = asyncio.Semaphore(3)
@@ -153,29 +155,72 @@ TRICKS = {
 }
 
 
-LUCK = {"writes what it guesses": 0.25, "returns a bool for 0": 0.75}
+LUCK = {"writes what it guesses": 0.5, "returns a bool for 0": 0.5}
 """Tricks that hit some of the values by themselves."""
 
 
 @pytest.mark.parametrize("trick", TRICKS)
 def test_tricks_get_nothing(trick: str) -> None:
-    given = scored(TRICKS[trick], graded=True)
+    given = scored(TRICKS[trick], given=SHORT, graded=True)
     assert given.total == LUCK.get(trick, 0.0)
 
 
 def test_an_endless_loop_is_the_solutions_fault_and_ends_the_tests() -> None:
-    given = scored("def double(n):\n    while n >= 0:\n        pass\n    return 2 * n")
-    assert (given.total, given.metrics["run"], given.metrics["out_of_time"]) == (0.0, 1.0, 1.0)
+    verdict = judged("def double(n):\n    while n >= 0:\n        pass\n    return 2 * n", Times(cpu=1))
+    assert (verdict.passed, verdict.run, verdict.out_of_time) == (0, 1, True)
+    assert "out of processor time" in str(verdict.first)
 
 
-def test_what_is_slow_without_an_end_is_bounded_in_all() -> None:
-    async def work() -> Any:
+@pytest.mark.parametrize("times", [Times(wall_in_all=0.5, idle=9.0), Times(wall=0.3, idle=9.0), Times(cpu_in_all=0.01)])
+def test_what_is_slow_without_an_end_is_bounded_in_all(times: Times) -> None:
+    verdict = judged("import time\ndef double(n):\n    time.sleep(0.3)\n    return 2 * n", times)
+    assert verdict.run < 4
+    assert verdict.out_of_time
+
+
+def judged(code: str, times: Times) -> Verdict:
+    async def work() -> Verdict:
         async with sandbox() as box:
-            code = "import time\ndef double(n):\n    time.sleep(0.3)\n    return 2 * n"
-            return await judge_solution(box, code, "double", DOUBLE.target["tests"], seconds=5.0, in_all=0.5)
+            return await judge_solution(box, code, "double", DOUBLE.target["tests"], LIMITS, times)
 
-    verdict = asyncio.run(work())
-    assert (verdict.run, verdict.out_of_time) == (2, True)
+    return asyncio.run(work())
+
+
+class Machine:
+    """A sandbox on a machine where everything takes as long as is said: wall time, and whether that was too long."""
+
+    def __init__(self, *runs: tuple[float, bool]) -> None:
+        self.runs = list(runs)
+
+    async def exec(self, argv: Any, *, stdin: bytes = b"", seconds: float = 0.0, **_more: Any) -> ExecResult:
+        wall, late = self.runs.pop(0)
+        assert late == (wall >= seconds), "what is given is wall time enough for a slow start"
+        number = json.loads(stdin)["arguments"]
+        shown = b"" if late or not number else str(2 * number[0]).encode()
+        return ExecResult(Cause.TIME if late else Cause.EXITED, None if late else 0, None, shown, b"", 0, 0, wall, 0.05)
+
+
+def on(machine: Machine) -> Verdict:
+    return asyncio.run(judge_solution(machine, "", "double", [[[n], 2 * n] for n in (1, 2, 3)], LIMITS))  # pyright: ignore[reportArgumentType]
+
+
+def test_a_machine_with_other_work_fails_no_solution() -> None:
+    assert on(Machine((9.0, False), (14.0, False), (8.0, False))).passed == 3
+    with pytest.raises(RolloutFailure, match="a function that does nothing took 4") as caught:
+        on(Machine((0.1, False), (15.0, True), (4.0, False)))
+    assert caught.value.reason is Reason.SANDBOX_LOST
+    with pytest.raises(RolloutFailure, match="no solution can be judged"):
+        on(Machine((14.0, False), (14.0, False), (14.0, False), (3.0, False)))
+
+
+def test_who_sleeps_on_a_machine_that_is_well_is_out_of_time() -> None:
+    verdict = on(Machine((0.1, False), (15.0, True), (0.1, False)))
+    assert (verdict.passed, verdict.run, verdict.out_of_time) == (1, 2, True)
+
+
+def test_who_breaks_its_sandbox_is_out_of_time_all_the_same() -> None:
+    verdict = judged("import os, time\nos.chmod('/work', 0)\ndef double(n): time.sleep(9)", Times(wall=0.5, idle=9.0))
+    assert (verdict.passed, verdict.run, verdict.out_of_time) == (0, 1, True)
 
 
 def test_no_test_changes_what_the_next_one_sees() -> None:
@@ -192,7 +237,7 @@ BAD = "def double(n):\n    return 3\n"
 
 
 def total(*messages: Message | str, reason: Reason = Reason.FINAL_ANSWER) -> float | None:
-    return rewards(Code(), played(DOUBLE, *messages, reason=reason)).total
+    return rewards(Code(), played(SHORT, *messages, reason=reason)).total
 
 
 def test_what_was_submitted_counts() -> None:
@@ -294,7 +339,7 @@ class Listening:
 
 def test_a_process_is_told_its_own_arguments_and_never_what_is_right() -> None:
     box, tests = Listening(), [[[f"given-{n}"], f"right-{n}"] for n in range(3)]
-    verdict = asyncio.run(judge_solution(box, "code", "f", tests, seconds=1.0, in_all=9.0))  # pyright: ignore[reportArgumentType]
+    verdict = asyncio.run(judge_solution(box, "code", "f", tests, LIMITS))  # pyright: ignore[reportArgumentType]
     assert verdict.passed == 0
     for place, told in enumerate(box.told):
         assert [f"given-{n}".encode() in told for n in range(3)] == [n == place for n in range(3)]

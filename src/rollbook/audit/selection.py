@@ -18,7 +18,16 @@ from rollbook.audit.measure import Evidence, Findings, Measure
 from rollbook.trace.ending import Fate
 from rollbook.trace.trace import Trace
 
-__all__ = ["Facet", "Selection", "SelectionCount", "SelectionLedger", "StaleDropped", "StalestUsed", "length_bucket"]
+__all__ = [
+    "NO_TOOL",
+    "Facet",
+    "Selection",
+    "SelectionCount",
+    "SelectionLedger",
+    "StaleDropped",
+    "StalestUsed",
+    "length_bucket",
+]
 
 LEAST = 8
 """Attempts that a value and the rest must have to be compared."""
@@ -27,6 +36,7 @@ CHANCE = 3.0
 LENGTHS = (1, 64, 256, 1024, 4096, 16384, 65536)
 """Where buckets of sampled tokens begin."""
 NO_TOOL = "none"
+"""Stands for the tool of attempts that called none."""
 NO_VERSION = "not told"
 
 
@@ -81,8 +91,7 @@ def facets_of(trace: Trace) -> Iterator[tuple[Facet, str]]:
     if not trace.graph.sampled_count:
         return
     yield Facet.LENGTH, length_bucket(trace.graph.sampled_count)
-    tools = [call.name for turn in trace.turns() for call in turn.message.tool_calls if call.name]
-    yield Facet.TOOL, tools[-1] if tools else NO_TOOL
+    yield Facet.TOOL, trace.last_tool or NO_TOOL
     versions = trace.graph.versions.view
     yield Facet.VERSION, str(int(versions[:, 0].min())) if len(versions) else NO_VERSION
 

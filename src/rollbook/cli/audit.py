@@ -16,6 +16,7 @@ import msgspec
 from rollbook.audit import CHECKS, DEFAULT_GATE, Gate, Reencoder, Report, Status, audit
 from rollbook.cli.audit_view import show_audit
 from rollbook.cli.progress import FetchBar
+from rollbook.cli.run_place import RUN_PLACE
 from rollbook.cli.screen import console, print_json, visible
 from rollbook.cli.template_options import api_key
 from rollbook.cli.unfinished import tell_unfinished
@@ -44,7 +45,7 @@ A gate file is TOML or JSON:
 
 
 @click.command(epilog=EXAMPLES, short_help="Judge a run: 0 fine, 1 a limit broke, 2 cannot be judged.")
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=RUN_PLACE)
 @click.option("--gate", type=click.Path(path_type=Path), help="A file with limits. [default: the checks' own]")
 @click.option(
     "--tokenizer",
@@ -65,7 +66,7 @@ A gate file is TOML or JSON:
 @click.pass_context
 def command(
     ctx: click.Context,
-    run: Path,
+    run: Path | str,
     gate: Path | None,
     tokenizer: str | None,
     template: Path | None,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from rollbook.cli.run_place import RUN_PLACE
 from rollbook.cli.screen import console, counts, print_json, show_table
 from rollbook.cli.unfinished import tell_unfinished
 from rollbook.export import FORMS, ExportReport, export
@@ -21,7 +22,7 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES, short_help="Write a run's samples for a trainer.")
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=RUN_PLACE)
 @click.option("--to", "form", required=True, metavar="FORM", help=f"{' or '.join(FORMS)}.")
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it is there.")
@@ -29,7 +30,13 @@ Examples:
 @click.option("--allow-unfit-logprobs", is_flag=True, help="Take logprobs of another distribution than was sampled.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def command(
-    run: Path, form: str, out: Path, overwrite: bool, max_tokens: int | None, allow_unfit_logprobs: bool, as_json: bool
+    run: Path | str,
+    form: str,
+    out: Path,
+    overwrite: bool,
+    max_tokens: int | None,
+    allow_unfit_logprobs: bool,
+    as_json: bool,
 ) -> None:
     """Write the samples of RUN to OUT, and an account of every sampled token beside it (OUT.report.json)."""
     source = open_run(run)

@@ -12,7 +12,7 @@ from rollbook.rollout import GroupRules, ResourceLimit
 from rollbook.rollout.breaker import BreakerRules
 from rollbook.run import CONCURRENCY
 
-__all__ = ["pool_options", "read_breaker", "read_groups", "read_resources_asked"]
+__all__ = ["pool_options", "read_breaker", "read_groups", "read_limits"]
 
 GROUPS, BREAKER = GroupRules(), BreakerRules()
 
@@ -39,6 +39,14 @@ _OPTIONS = (
         show_default=True,
         help="Processes that run the rollouts; 0: this one.",
     ),
+    click.option(
+        "--ray",
+        is_flag=False,
+        flag_value="auto",
+        metavar="[ADDRESS]",
+        help="The workers are actors of a Ray cluster: that of this machine, or at ADDRESS.",
+    ),
+    click.option("--store", metavar="URL", help="Copy the run to an object store while it runs, e.g. s3://bucket/run."),
     click.option("--start-jitter", type=click.FloatRange(0), help="Seconds over which the first rollouts start."),
     click.option(
         "--limit", "limits", multiple=True, metavar="NAME=N", help="So many at once of a resource, e.g. tool:search=4."
@@ -103,7 +111,7 @@ def read_breaker(given: dict[str, Any]) -> BreakerRules:
     return BreakerRules(share=given["breaker"])
 
 
-def read_resources_asked(given: dict[str, Any]) -> dict[str, ResourceLimit]:
+def read_limits(given: dict[str, Any]) -> dict[str, ResourceLimit]:
     """The limits of resources, by name. Raises `ConfigError` for what is no number."""
     limits = {name: _number(value, int, f"--limit {name}") for name, value in _pairs(given["limits"], "--limit")}
     rates = {name: _number(value, float, f"--rate {name}") for name, value in _pairs(given["rates"], "--rate")}

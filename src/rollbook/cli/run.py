@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from rollbook.audit import Report, audit
 from rollbook.cli.app import Failed, Stopped
 from rollbook.cli.audit_view import show_audit
-from rollbook.cli.pool_options import pool_options, read_breaker, read_groups, read_resources_asked
+from rollbook.cli.pool_options import pool_options, read_breaker, read_groups, read_limits
 from rollbook.cli.progress import FetchBar, RunBar
 from rollbook.cli.report_view import show_report
 from rollbook.cli.screen import console, counted, print_json, visible
@@ -163,6 +163,8 @@ def _run(
                     allow_changed=given["allow_changed"],
                     concurrency=given["concurrency"],
                     workers=given["workers"],
+                    ray=given["ray"] or False,
+                    store=given["store"],
                     start_jitter=given["start_jitter"],
                     policy=loaded,
                     access=Access(api_key=api_key(), cache=given["cache"]),
@@ -180,7 +182,7 @@ def _run(
     except StoreError as error:
         if not (folder / "run.json").exists():
             raise
-        raise Failed(f"{error}\nFinished rollouts are kept. Free some space; then this goes on:\n  {again}") from error
+        raise Failed(f"{error}\nFinished rollouts are kept. Mend that; then this goes on:\n  {again}") from error
     if not outcome.recovery.clean:
         err.print(f"The last process left damage behind; what could be mended was:\n{visible(str(outcome.recovery))}")
     if outcome.interrupted:
@@ -207,7 +209,7 @@ def _config(given: dict[str, Any]) -> RunConfig:
             request_retries=given["request_retries"],
         ),
         groups=read_groups(given),
-        resources=read_resources_asked(given),
+        resources=read_limits(given),
         breaker=read_breaker(given),
         sampling=Sampling(temperature=given["temperature"], top_p=given["top_p"], top_k=given["top_k"]),
         context=ContextPolicy(given["context"]),

@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from rollbook.cli.run_place import RUN_PLACE
 from rollbook.cli.screen import MISSING, console, counted, counts, number, print_json, show_table, visible
 from rollbook.cli.selection_view import show_selection
 from rollbook.cli.trace_view import show_trace, trace_document
@@ -34,12 +35,12 @@ LISTED = 8
 
 
 @click.command(epilog=EXAMPLES, short_help="Show a run, one line per rollout, or one of its traces.")
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=RUN_PLACE)
 @click.argument("trace", required=False)
 @click.option("--full", is_flag=True, help="Do not fold long texts.")
 @click.option("--selection", is_flag=True, help="Show what became of the attempts, by task, length, tool and version.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
-def command(run: Path, trace: str | None, full: bool, selection: bool, as_json: bool) -> None:
+def command(run: Path | str, trace: str | None, full: bool, selection: bool, as_json: bool) -> None:
     """Show the rollouts of RUN, or the one whose id TRACE is or is a part of."""
     source = open_run(run)
     tell_unfinished(source)

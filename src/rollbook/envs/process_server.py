@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pickle
 import select
+import signal
 import socket
 import sys
 import threading
@@ -56,4 +57,6 @@ def _answer(data: bytes) -> bytes:
 if __name__ == "__main__":
     # What a scorer prints goes to the terminal of the run's errors, never into what a program reads.
     os.dup2(2, 1)
+    # Ctrl-C reaches this process too; its parent hears it, and decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     serve(socket.socket(fileno=int(sys.argv[1])))

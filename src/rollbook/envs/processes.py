@@ -43,7 +43,7 @@ class Processes:
         with boundary("this call cannot be sent to another process", UsageError):
             data = pickle.dumps(call)
         async with self._slots:
-            server = self._idle.pop() if self._idle else _Server()
+            server = self._free()
             self._busy.add(server)
             try:
                 answer = await server.ask(data)
@@ -57,6 +57,15 @@ class Processes:
         if worked:
             return value
         raise value
+
+    def _free(self) -> _Server:
+        """One that waits for work, or a new one. One that died while it waited died over no call."""
+        while self._idle:
+            server = self._idle.pop()
+            if server.alive():
+                return server
+            server.kill()
+        return _Server()
 
     def close(self) -> None:
         """Kill them all."""
@@ -99,6 +108,10 @@ class _Server:
                 raise ConnectionResetError
             data += part
         return bytes(data)
+
+    def alive(self) -> bool:
+        """False for one that has ended."""
+        return self._process.poll() is None
 
     def kill(self) -> None:
         """End it now."""

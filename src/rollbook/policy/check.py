@@ -1,7 +1,7 @@
 """The handshake with an engine: each promise that rollouts stand on is tried, not read from documentation.
 
 Everything goes through `Policy.sample`, so any engine can be checked, one's own too. What is asked is in this module,
-what the answers mean in `check_judge`. Each check asks for few tokens; the whole takes some forty requests.
+what the answers mean in `check_judge`. Each check asks for few tokens; the whole takes some fifty requests.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ async def _stop_token(prober: Prober) -> PolicyFinding:
 async def _stop_string(prober: Prober, speaker: Speaker) -> PolicyFinding:
     first = await prober.ask(prober.inputs.chat, GREEDY)
     if not isinstance(first, Completion):
-        return _judged(PolicyCheck.STOP_STRING, [first], lambda _: judge.judge_stop_string(first, None, speaker.decode))
+        return judge.refused(PolicyCheck.STOP_STRING, first)
     text = _stop_text(first.token_ids, speaker)
     if text is None:
         return judge.judge_stop_string(first, None, speaker.decode)
@@ -170,7 +170,7 @@ async def _continuation(prober: Prober) -> PolicyFinding:
     about, prompt = PolicyCheck.CONTINUATION, prober.inputs.open
     whole = await prober.ask(prompt, GREEDY)
     if not isinstance(whole, Completion):
-        return _judged(about, [whole], lambda replies: judge.judge_continuation(replies[0], 0, replies[0]))
+        return judge.refused(about, whole)
     cut = min(CUT, len(whole.token_ids) - 1)
     left = len(whole.token_ids) - cut
     again = np.concatenate([prompt, whole.token_ids[:cut]])
@@ -183,7 +183,7 @@ async def _cache(prober: Prober) -> PolicyFinding:
     prompt = prober.inputs.long(max(min(LONG, prober.policy.info.context_length * 3 // 4 - MOST), 1))
     first = await prober.ask(prompt, replace(GREEDY, max_tokens=8))
     if not isinstance(first, Completion):
-        return _judged(about, [first], lambda replies: judge.judge_cache(replies[0], 0))
+        return judge.refused(about, first)
     seen = np.concatenate([prompt, first.token_ids])
     second = await prober.ask(np.concatenate([seen, prober.inputs.open]), ONE)
     return _judged(about, [second], lambda replies: judge.judge_cache(replies[0], len(seen)))

@@ -7,6 +7,7 @@ penalty changes what a text that repeats itself goes on with; a grammar of one w
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum
 
 from msgspec.structs import replace
 
@@ -38,6 +39,21 @@ _PENALTIES = {
 _GRAMMAR = Sampling(seed=7, max_tokens=TOKENS, grammar=f'root ::= "{WORD}"')
 
 
+class _Seen(StrEnum):
+    """What was seen of one field."""
+
+    HONOURED = "honoured"
+    IGNORED = "ignored"
+    """Taken, and without effect."""
+    REFUSED = "refused"
+    """The client or the engine says that it cannot."""
+    BROKEN = "broken"
+    """The reply broke the token contract."""
+    NOT_SEEN = "not seen"
+    """The replies do not tell."""
+    NO_ANSWER = "no answer"
+
+
 async def fields(prober: Prober, text_of: Callable[[TokenIds], str]) -> PolicyFinding:
     """One finding for all fields."""
     inputs = prober.inputs
@@ -49,7 +65,7 @@ async def fields(prober: Prober, text_of: Callable[[TokenIds], str]) -> PolicyFi
     if not (isinstance(plain, Completion) and isinstance(steady, Completion) and isinstance(free, Completion)):
         answers = [plain, steady, free]
         return refusal(PolicyCheck.SAMPLING, answers) or _finding({})
-    seen: dict[str, str] = {}
+    seen: dict[str, _Seen] = {}
     hides = shared(plain.token_ids, free.token_ids) >= ENOUGH
     for name, sampling in _TRUNCATIONS.items():
         answer = await prober.ask(inputs.open, sampling)
@@ -60,43 +76,43 @@ async def fields(prober: Prober, text_of: Callable[[TokenIds], str]) -> PolicyFi
     return _finding(seen)
 
 
-def _truncated(answer: Answer, greedy: Completion, *, hides: bool) -> str:
+def _truncated(answer: Answer, greedy: Completion, *, hides: bool) -> _Seen:
     """`hides`: the untruncated reply is the greedy one too, so nothing can be seen."""
     if isinstance(answer, Refused):
         return _refused(answer)
     need = min(ENOUGH, len(greedy.token_ids))
     if shared(answer.token_ids, greedy.token_ids) < need:
-        return "ignored"
-    return "not seen" if hides else "honoured"
+        return _Seen.IGNORED
+    return _Seen.NOT_SEEN if hides else _Seen.HONOURED
 
 
-def _penalised(answer: Answer, plain: Completion) -> str:
+def _penalised(answer: Answer, plain: Completion) -> _Seen:
     if isinstance(answer, Refused):
         return _refused(answer)
     same = shared(answer.token_ids, plain.token_ids) == max(len(answer.token_ids), len(plain.token_ids))
-    return "not seen" if same else "honoured"
+    return _Seen.NOT_SEEN if same else _Seen.HONOURED
 
 
-def _constrained(answer: Answer, text_of: Callable[[TokenIds], str]) -> str:
+def _constrained(answer: Answer, text_of: Callable[[TokenIds], str]) -> _Seen:
     if isinstance(answer, Refused):
         return _refused(answer)
-    return "honoured" if text_of(answer.token_ids).startswith(WORD) else "ignored"
+    return _Seen.HONOURED if text_of(answer.token_ids).startswith(WORD) else _Seen.IGNORED
 
 
-def _refused(answer: Refused) -> str:
+def _refused(answer: Refused) -> _Seen:
     if answer.breaks:
-        return "broken"
-    return "refused" if answer.reason is None else "no answer"
+        return _Seen.BROKEN
+    return _Seen.REFUSED if answer.reason is None else _Seen.NO_ANSWER
 
 
-def _finding(seen: dict[str, str]) -> PolicyFinding:
-    groups = {word: [name for name, what in seen.items() if what == word] for word in dict.fromkeys(seen.values())}
+def _finding(seen: dict[str, _Seen]) -> PolicyFinding:
+    groups = {word: [name for name, what in seen.items() if what is word] for word in dict.fromkeys(seen.values())}
     detail = "; ".join(f"{word}: {', '.join(names)}" for word, names in groups.items()) or "nothing could be asked"
     numbers = {word.replace(" ", "_"): float(len(names)) for word, names in groups.items()}
-    if "ignored" in groups or "broken" in groups:
+    if _Seen.IGNORED in groups or _Seen.BROKEN in groups:
         verdict = PolicyVerdict.BROKEN
-    elif "no answer" in groups or not groups:
+    elif _Seen.NO_ANSWER in groups or not groups:
         verdict = PolicyVerdict.UNKNOWN
     else:
-        verdict = PolicyVerdict.DIFFERS if "not seen" in groups or "refused" in groups else PolicyVerdict.FINE
+        verdict = PolicyVerdict.DIFFERS if _Seen.NOT_SEEN in groups or _Seen.REFUSED in groups else PolicyVerdict.FINE
     return PolicyFinding(about=PolicyCheck.SAMPLING, verdict=verdict, detail=detail, numbers=numbers)

@@ -7,6 +7,7 @@ leaves the engine paused, for nobody knows which weights it holds. What the engi
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,9 @@ import msgspec
 from rollbook.errors import ConfigError, UsageError
 from rollbook.policy.http import EngineAddress, HttpClient, HttpReply, failure_of
 from rollbook.policy.versions import label_of, version_of
-from rollbook.policy.weights import PauseMode, WeightControl, swap_weights
+from rollbook.policy.weights import PauseMode
 
-__all__ = ["PauseMode", "SglangControl", "VllmControl", "WeightControl", "swap_weights"]
+__all__ = ["SglangControl", "VllmControl"]
 
 _VLLM_REMEDY = "start the server with VLLM_SERVER_DEV_MODE=1"
 
@@ -32,7 +33,7 @@ class _Label(msgspec.Struct):
     weight_version: str
 
 
-class _Control:
+class _Control(ABC):
     def __init__(self, address: EngineAddress) -> None:
         """`address.timeout` bounds each step; loading weights is one."""
         self._http = HttpClient(address)
@@ -43,17 +44,18 @@ class _Control:
     async def close(self) -> None:
         await self._http.close()
 
-    async def _done(self, reply: HttpReply, what: str) -> None:
-        """The engine says that it did it."""
-        if not (said := reply.decode(_Success)).success:
-            raise UsageError(f"the engine did not {what}: {said.message or 'it gives no reason'}")
-
-    async def _labelled(self, version: int) -> None:
+    async def _check_label(self, version: int) -> None:
         if (now := await self.version()) != version:
             raise UsageError(f"the engine labels its weights {now} behind the update to {version}")
 
-    async def version(self) -> int | None:
-        raise NotImplementedError
+    @abstractmethod
+    async def version(self) -> int | None: ...
+
+
+def _check_done(reply: HttpReply, what: str) -> None:
+    """The engine must say that it did it."""
+    if not (said := reply.decode(_Success)).success:
+        raise UsageError(f"the engine did not {what}: {said.message or 'it gives no reason'}")
 
 
 class VllmControl(_Control):
@@ -69,11 +71,11 @@ class VllmControl(_Control):
         load = {"method": "reload_weights", "kwargs": {"weights_path": str(weights)}}
         await self._post("/collective_rpc", load)
         label = await self._post("/update_weight_version", {"new_version": label_of(version)})
-        await self._done(label, "take the new label")
+        _check_done(label, "take the new label")
         # Requests that stand still hold blocks of the cache: they give them up and compute them again.
         dropped = await self._post("/reset_prefix_cache?reset_running_requests=true")
-        await self._done(dropped, "drop its prefix cache")
-        await self._labelled(version)
+        _check_done(dropped, "drop its prefix cache")
+        await self._check_label(version)
 
     async def version(self) -> int | None:
         return version_of((await self._send("GET", "/weight_info")).decode(_Label).weight_version)
@@ -113,12 +115,12 @@ class SglangControl(_Control):
             "weight_version": label_of(version),
             "flush_cache": True,
         }
-        await self._done(await self._post("/update_weights_from_disk", load), "load the weights")
+        _check_done(await self._post("/update_weights_from_disk", load), "load the weights")
         # By default the label's own route aborts every request.
         label = {"new_version": label_of(version), "abort_all_requests": False}
-        await self._done(await self._post("/update_weight_version", label), "take the new label")
+        _check_done(await self._post("/update_weight_version", label), "take the new label")
         await self._http.post("/flush_cache", None)
-        await self._labelled(version)
+        await self._check_label(version)
 
     async def version(self) -> int | None:
         return version_of((await self._http.get("/model_info")).decode(_Label).weight_version)

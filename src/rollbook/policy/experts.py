@@ -1,6 +1,8 @@
-"""Routed experts as vLLM sends them: base64 of a ``.npy`` file over all positions but the last, read without pickle.
+"""Routed experts as engines send them, in base64.
 
-Rule: the header is believed only where the bytes bear it out, so nothing larger than the reply is ever made.
+vLLM sends a ``.npy`` file over all positions but the last, which is read without pickle: its header is believed only
+where the bytes bear it out, so nothing larger than the reply is ever made. SGLang sends the numbers alone (int32), over
+the positions that were asked for, and leaves their shape out.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from numpy.lib import format as npy
 
 from rollbook.trace.ending import Reason, RolloutFailure
 
-__all__ = ["experts_of"]
+__all__ = ["experts_in_npy", "experts_of_shape"]
 
 _KINDS = ("|u1", "<u2", "<i4")
 _LARGEST = 2**16 - 1
@@ -25,7 +27,7 @@ _UNREADABLE = (ValueError, EOFError, TypeError, OverflowError, MemoryError, Synt
 """What numpy's reader raises at headers that are none; it reads them as Python's literals."""
 
 
-def experts_of(text: str, tokens: int, prompt_tokens: int) -> npt.NDArray[np.uint16]:
+def experts_in_npy(text: str, tokens: int, prompt_tokens: int) -> npt.NDArray[np.uint16]:
     """uint16, shape (tokens, layers, k): the experts of the passes that sampled `tokens` tokens, the last rows.
 
     The engine may begin with the prompt's first position or with its last. Raises `RolloutFailure` (`engine_contract`).
@@ -37,7 +39,26 @@ def experts_of(text: str, tokens: int, prompt_tokens: int) -> npt.NDArray[np.uin
     if len(routed) not in (tokens, tokens + prompt_tokens - 1):
         detail = f"routed experts of {len(routed)} positions for {tokens} tokens behind {prompt_tokens}"
         raise RolloutFailure(Reason.ENGINE_CONTRACT, detail)
-    rows = routed[len(routed) - tokens :]
+    return _checked(routed[len(routed) - tokens :])
+
+
+def experts_of_shape(text: str, tokens: int, shape: tuple[int, int]) -> npt.NDArray[np.uint16]:
+    """uint16, shape (tokens, layers, k), out of numbers without a header. `shape`: layers and k.
+
+    Raises `RolloutFailure` (`engine_contract`).
+    """
+    try:
+        flat = np.frombuffer(binascii.a2b_base64(text, strict_mode=True), np.int32)
+    except ValueError as error:
+        raise RolloutFailure(Reason.ENGINE_CONTRACT, f"unreadable routed experts: {error}") from error
+    layers, k = shape
+    if len(flat) != tokens * layers * k:
+        detail = f"{len(flat)} routed experts, not {tokens} tokens of {layers} layers with {k}"
+        raise RolloutFailure(Reason.ENGINE_CONTRACT, detail)
+    return _checked(flat.reshape(tokens, layers, k))
+
+
+def _checked(rows: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
     if rows.size and not 0 <= int(rows.min()) <= int(rows.max()) <= _LARGEST:
         raise RolloutFailure(Reason.ENGINE_CONTRACT, f"an expert is not in 0 to {_LARGEST}")
     return rows.astype(np.uint16)

@@ -28,14 +28,14 @@ class _Coded(msgspec.Struct):
     error: _Code | str
 
 
-def read_body(reply: HttpReply, kind: type[_Type], failure: Callable[[HttpReply], Exception]) -> _Type:
-    """The body of a reply of status 200. Raises what `failure` makes of an error in it, else `RolloutFailure`
+def read_body(reply: HttpReply, kind: type[_Type], refusal_of: Callable[[HttpReply], Exception]) -> _Type:
+    """The body of a reply of status 200. Raises what `refusal_of` makes of an error in it, else `RolloutFailure`
     (`engine_contract`) where it cannot be read."""
     try:
         return reply.decode(kind)
     except RolloutFailure as unreadable:
         error = _inner_error(reply)
-        raise unreadable if error is None else failure(error) from unreadable
+        raise unreadable if error is None else refusal_of(error) from unreadable
 
 
 def _inner_error(reply: HttpReply) -> HttpReply | None:

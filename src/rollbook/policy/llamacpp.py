@@ -8,7 +8,6 @@ slots may share one cache: the context that the server states is then of one slo
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
 
 import msgspec
 
@@ -16,8 +15,8 @@ from rollbook.policy.http import HttpClient
 from rollbook.policy.llamacpp_wire import ModelMeta, check_sampling, probe_body
 from rollbook.policy.logprob_kind import LISTED, Listed, find_kind
 from rollbook.policy.pieces import PieceSampler
-from rollbook.policy.protocol import Completion, PolicyInfo, RemotePolicy, TokenIds, check_completion
-from rollbook.policy.remote import GREETING_SECONDS, Link, RemoteConfig, context_of, room_for, served_model
+from rollbook.policy.protocol import Completion, PolicyInfo, TokenIds, check_completion
+from rollbook.policy.remote import GREETING_SECONDS, RemoteClient, RemoteConfig, context_of, room_for, served_model
 from rollbook.trace.call import Sampling
 
 __all__ = ["LlamacppPolicy"]
@@ -29,43 +28,21 @@ class _Defaults(msgspec.Struct):
 
 class _Props(msgspec.Struct):
     default_generation_settings: _Defaults
-    total_slots: Annotated[int, msgspec.Meta(ge=1)]
     build_info: str = ""
 
 
-class LlamacppPolicy(RemotePolicy):
+class LlamacppPolicy(RemoteClient):
     """Samples a model that a llama.cpp server runs."""
 
     def __init__(self, config: RemoteConfig) -> None:
-        self._config = config
-        self._link = Link(config)
+        super().__init__(config)
         self._vocabulary = 0
-        self._slots = 0
-
-    @property
-    def info(self) -> PolicyInfo:
-        return self._link.info
-
-    @property
-    def slots(self) -> int:
-        """Sequences that the server decodes at once; known after `start`."""
-        return self._slots
-
-    def tell_version(self, version: int | None) -> None:
-        """The policy version of the requests that are sent from now on; None: not known."""
-        self._link.version = version
-
-    async def start(self) -> None:
-        await self._link.start(self._greet)
-
-    async def close(self) -> None:
-        await self._link.close()
 
     async def _greet(self, http: HttpClient) -> PolicyInfo:
         model = await served_model(http, self._config)
         props = (await http.get("/props", seconds=GREETING_SECONDS)).decode(_Props)
-        meta = (await http.get("/v1/models", seconds=GREETING_SECONDS)).decode(ModelMeta)
-        self._vocabulary, self._slots = meta.vocabulary(model.id), props.total_slots
+        listed = (await http.get("/v1/models", seconds=GREETING_SECONDS)).decode(ModelMeta)
+        self._vocabulary = listed.vocabulary(model.id)
         return PolicyInfo(
             name=self._config.name,
             engine=f"llama.cpp {props.build_info}".strip(),

@@ -24,8 +24,8 @@ __all__ = [
     "check_sampling",
     "completion_body",
     "finish_of",
-    "http_failure",
     "probe_body",
+    "refusal_of",
     "rescore_body",
 ]
 
@@ -87,14 +87,6 @@ class Reply(msgspec.Struct):
     tokens_predicted: int
     timings: _Timings
     completion_probabilities: list[_Entry]
-
-    @classmethod
-    def decode(cls, data: bytes) -> Reply:
-        """Read a reply's body. Raises `RolloutFailure` (`engine_contract`)."""
-        try:
-            return msgspec.json.decode(data, type=cls)
-        except msgspec.DecodeError as error:
-            raise RolloutFailure(Reason.ENGINE_CONTRACT, f"unreadable reply: {error}") from error
 
     @property
     def entries(self) -> list[tuple[int, float]]:
@@ -217,7 +209,7 @@ def finish_of(stop_type: str, last: int, stop_ids: frozenset[int]) -> Finish:
             raise RolloutFailure(Reason.ENGINE_CONTRACT, f"the engine stopped by {stop_type!r} behind id {last}")
 
 
-def http_failure(reply: HttpReply) -> Exception:
+def refusal_of(reply: HttpReply) -> Exception:
     """The failure that an HTTP error stands for, by status and the engine's error type."""
     message, kind = error_of(reply)
     if kind == "exceed_context_size_error":

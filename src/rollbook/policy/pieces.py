@@ -21,7 +21,7 @@ import numpy as np
 from rollbook.policy.align import align, checked_logprob
 from rollbook.policy.http import HttpClient
 from rollbook.policy.inner_error import read_body
-from rollbook.policy.llamacpp_wire import Reply, completion_body, finish_of, http_failure, rescore_body
+from rollbook.policy.llamacpp_wire import Reply, completion_body, finish_of, refusal_of, rescore_body
 from rollbook.policy.protocol import Completion, TokenIds
 from rollbook.policy.remote import session_headers
 from rollbook.trace.call import LogprobKind, Sampling
@@ -127,8 +127,8 @@ class PieceSampler:
         """One request. Raises `RolloutFailure`, and `ConfigError` where the engine refuses what was asked."""
         reply = await self.http.send("POST", "/completion", body, headers=headers)
         if reply.status != HTTPStatus.OK:
-            raise http_failure(reply)
-        return read_body(reply, Reply, http_failure)
+            raise refusal_of(reply)
+        return read_body(reply, Reply, refusal_of)
 
 
 def _piece_seed(seed: int | None, piece: int) -> int | None:

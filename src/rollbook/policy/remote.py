@@ -8,6 +8,7 @@ version that the trainer tells is the one of the requests that are sent from the
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from string import punctuation
@@ -17,11 +18,21 @@ import msgspec
 
 from rollbook.errors import ConfigError, UsageError
 from rollbook.policy.http import EngineAddress, HttpClient
-from rollbook.policy.protocol import EngineBusy, PolicyInfo, TokenIds
+from rollbook.policy.protocol import EngineBusy, PolicyInfo, RemotePolicy, TokenIds
 from rollbook.trace.call import Sampling
 from rollbook.trace.ending import Reason, RolloutFailure
 
-__all__ = ["Link", "RemoteConfig", "ServedModel", "context_of", "room_for", "served_model", "session_headers"]
+__all__ = [
+    "Link",
+    "RemoteClient",
+    "RemoteConfig",
+    "ServedModel",
+    "ServedModels",
+    "context_of",
+    "room_for",
+    "served_model",
+    "session_headers",
+]
 
 GREETING_SECONDS = 30.0
 """How long one question at the start may take."""
@@ -59,7 +70,9 @@ class ServedModel(msgspec.Struct, frozen=True):
     """The model that an adapter belongs to; None for a base model."""
 
 
-class _Models(msgspec.Struct):
+class ServedModels(msgspec.Struct, frozen=True):
+    """The reply of ``/v1/models``."""
+
     data: list[ServedModel]
 
 
@@ -108,6 +121,33 @@ class Link:
             await self._client.close()
 
 
+class RemoteClient(RemotePolicy, ABC):
+    """What the clients of engines that take ids share; each adds its greeting and its `sample`."""
+
+    def __init__(self, config: RemoteConfig) -> None:
+        self._config = config
+        self._link = Link(config)
+
+    @property
+    def info(self) -> PolicyInfo:
+        return self._link.info
+
+    async def start(self) -> None:
+        await self._link.start(self._greet)
+
+    async def close(self) -> None:
+        await self._link.close()
+
+    def tell_version(self, version: int | None) -> None:
+        """The policy version of the requests that are sent from now on, for an engine that gives none; None: not
+        known."""
+        self._link.version = version
+
+    @abstractmethod
+    async def _greet(self, http: HttpClient) -> PolicyInfo:
+        """Ask the engine what it is. Raises `RolloutFailure` and `UsageError`."""
+
+
 def _remedy(failure: RolloutFailure) -> str:
     if isinstance(failure, EngineBusy):
         return f"the engine is not ready ({failure.detail}): wait until it is up, or resume it if it was paused"
@@ -122,7 +162,7 @@ def _remedy(failure: RolloutFailure) -> str:
 
 async def served_model(http: HttpClient, config: RemoteConfig) -> ServedModel:
     """The model to ask for, out of ``/v1/models``. Raises `UsageError` where it is not served or not the only one."""
-    listed = (await http.get("/v1/models", seconds=GREETING_SECONDS)).decode(_Models).data
+    listed = (await http.get("/v1/models", seconds=GREETING_SECONDS)).decode(ServedModels).data
     names = ", ".join(model.id for model in listed) or "none"
     if config.model is not None:
         for model in listed:
@@ -150,7 +190,8 @@ def context_of(config: RemoteConfig, offered: int | None) -> int:
 
 
 def room_for(prompt_tokens: int, sampling: Sampling, context_length: int) -> int:
-    """The most tokens to ask for. Raises `RolloutFailure` (`context_overflow`) where they do not fit."""
+    """The most tokens to ask for. Raises `RolloutFailure` (`context_overflow`) where they do not fit, and
+    `ConfigError` for an empty prompt."""
     if not prompt_tokens:
         raise ConfigError("an empty prompt cannot be continued")
     room = context_length - prompt_tokens

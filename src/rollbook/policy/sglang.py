@@ -22,12 +22,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from rollbook.errors import ConfigError, UsageError
+from rollbook.policy.experts import experts_of_shape
 from rollbook.policy.http import HttpClient
 from rollbook.policy.logprob_kind import LISTED, Listed, find_kind
-from rollbook.policy.protocol import Completion, PolicyInfo, RemotePolicy, TokenIds, check_completion
+from rollbook.policy.protocol import Completion, PolicyInfo, TokenIds, check_completion
 from rollbook.policy.remote import (
     GREETING_SECONDS,
-    Link,
+    RemoteClient,
     RemoteConfig,
     context_of,
     room_for,
@@ -40,11 +41,10 @@ from rollbook.policy.sglang_wire import (
     ServerInfo,
     check_defaults,
     check_sampling,
-    experts_of,
-    failure,
     generate_body,
     kind_for,
     probe_body,
+    refusal_of,
 )
 from rollbook.policy.stopping import check_stop_string, finish_of
 from rollbook.policy.versions import spans_of, version_of
@@ -59,32 +59,17 @@ ABORT_SECONDS = 2.0
 """How long an abort may hold up a cancellation."""
 
 
-class SglangPolicy(RemotePolicy):
+class SglangPolicy(RemoteClient):
     """Samples a model that an SGLang server runs."""
 
     def __init__(self, config: RemoteConfig, *, experts: tuple[int, int] | None = None) -> None:
         """`experts`: layers and experts a token, for a server that returns the routed experts: it leaves their shape
         out. None: they are not asked for."""
-        self._config = config
-        self._link = Link(config)
+        super().__init__(config)
         self._experts = experts
         self._label: str | None = None
         self._client = secrets.token_hex(4)
         self._numbers = itertools.count()
-
-    @property
-    def info(self) -> PolicyInfo:
-        return self._link.info
-
-    def tell_version(self, version: int | None) -> None:
-        """The policy version of the requests that are sent from now on, for an engine that gives none."""
-        self._link.version = version
-
-    async def start(self) -> None:
-        await self._link.start(self._greet)
-
-    async def close(self) -> None:
-        await self._link.close()
 
     async def _greet(self, http: HttpClient) -> PolicyInfo:
         model = await served_model(http, self._config)
@@ -121,7 +106,7 @@ class SglangPolicy(RemotePolicy):
         body = probe_body(prompt, sampling, listed=LISTED, rid=self._name("start"))
         reply = await http.send("POST", "/generate", body, seconds=GREETING_SECONDS)
         if reply.status != HTTPStatus.OK:
-            raise failure(reply)
+            raise refusal_of(reply)
         return Reply.of(reply).listed()
 
     async def sample(self, prompt: TokenIds, sampling: Sampling, *, session: str) -> Completion:
@@ -158,7 +143,7 @@ class SglangPolicy(RemotePolicy):
                 await _abort(http, rid)
             raise
         if reply.status != HTTPStatus.OK:
-            raise failure(reply)
+            raise refusal_of(reply)
         return Reply.of(reply)
 
     def _completion(self, reply: Reply, sampling: Sampling, limit: int) -> Completion:
@@ -169,7 +154,7 @@ class SglangPolicy(RemotePolicy):
         if self._experts is not None and size:
             if meta.routed_experts is None:
                 raise RolloutFailure(Reason.ENGINE_CONTRACT, "the reply brings no routed experts")
-            experts = experts_of(meta.routed_experts, size, self._experts)
+            experts = experts_of_shape(meta.routed_experts, size, self._experts)
         return Completion(
             token_ids=np.array(reply.output_ids, np.int32),
             logprobs=logprobs,

@@ -8,8 +8,6 @@ come twice, by themselves and beside their logprobs; both must say the same. Fac
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -34,11 +32,10 @@ __all__ = [
     "WeightSpan",
     "check_defaults",
     "check_sampling",
-    "experts_of",
-    "failure",
     "generate_body",
     "kind_for",
     "probe_body",
+    "refusal_of",
 ]
 
 MAX_STOPS = 32
@@ -121,7 +118,7 @@ class Reply(msgspec.Struct):
     @classmethod
     def of(cls, reply: HttpReply) -> Reply:
         """Read a reply of status 200; an error in its body is raised as its cause."""
-        return read_body(reply, cls, failure)
+        return read_body(reply, cls, refusal_of)
 
     def logprobs(self) -> npt.NDArray[np.float32]:
         """The logprobs of the sampled ids, held against those ids: float32, shape (tokens,). Raises
@@ -247,22 +244,7 @@ def kind_for(found: LogprobKind, sampling: Sampling) -> LogprobKind:
     return LogprobKind.PROCESSED if found is LogprobKind.TEMPERATURE and not truncated else LogprobKind.UNKNOWN
 
 
-def experts_of(encoded: str, tokens: int, shape: tuple[int, int]) -> npt.NDArray[np.uint16]:
-    """The routed experts of a reply: uint16, shape (tokens, layers, k). `shape`: layers and k, which the engine leaves
-    out. Raises `RolloutFailure` (`engine_contract`)."""
-    try:
-        flat = np.frombuffer(base64.b64decode(encoded, validate=True), np.int32)
-    except (binascii.Error, ValueError) as error:
-        raise _contract(f"the routed experts cannot be read: {error}") from error
-    layers, k = shape
-    if len(flat) != tokens * layers * k:
-        raise _contract(f"{len(flat)} routed experts, not {tokens} tokens of {layers} layers with {k}")
-    if len(flat) and not 0 <= int(flat.min()) <= int(flat.max()) < 2**16:
-        raise _contract("a routed expert is not a number from 0 to 65535")
-    return flat.astype(np.uint16).reshape(tokens, layers, k)
-
-
-def failure(reply: HttpReply) -> Exception:
+def refusal_of(reply: HttpReply) -> Exception:
     """The failure that a reply of another status than 200 stands for."""
     message, _ = error_of(reply)
     if reply.status == HTTPStatus.BAD_REQUEST and _OVERFLOW.search(message):

@@ -11,23 +11,25 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
-import msgspec
-
 from rollbook.errors import UsageError
 from rollbook.policy.endpoint import NO_CONTEXT, TextEndpoint, TextReply
 from rollbook.policy.http import HttpClient, failure_of
 from rollbook.policy.protocol import PolicyInfo
-from rollbook.policy.remote import GREETING_SECONDS, Link, RemoteConfig, ServedModel, context_of, session_headers
-from rollbook.policy.text_wire import LimitField, chat_body, check_sampling, failure, reply_of
+from rollbook.policy.remote import (
+    GREETING_SECONDS,
+    Link,
+    RemoteConfig,
+    ServedModel,
+    ServedModels,
+    context_of,
+    session_headers,
+)
+from rollbook.policy.text_wire import LimitField, chat_body, check_sampling, refusal_of, reply_of
 from rollbook.trace.call import LogprobKind, Sampling
 from rollbook.trace.message import Message
 from rollbook.trace.tools import ToolSpec
 
 __all__ = ["TextPolicy"]
-
-
-class _Models(msgspec.Struct):
-    data: list[ServedModel]
 
 
 class TextPolicy(TextEndpoint):
@@ -67,7 +69,7 @@ class TextPolicy(TextEndpoint):
             return None
         if reply.status != HTTPStatus.OK:
             raise failure_of(reply)
-        return next((model for model in reply.decode(_Models).data if model.id == self._model), None)
+        return next((model for model in reply.decode(ServedModels).data if model.id == self._model), None)
 
     def _context(self, listed: ServedModel | None) -> int:
         offered = None if listed is None else listed.max_model_len
@@ -82,5 +84,5 @@ class TextPolicy(TextEndpoint):
         path = f"{self._base}/chat/completions"
         answer = await self._link.http.send("POST", path, body, headers=session_headers(session))
         if answer.status != HTTPStatus.OK:
-            raise failure(answer)
+            raise refusal_of(answer)
         return reply_of(answer, sampling)

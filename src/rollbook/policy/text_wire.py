@@ -25,7 +25,7 @@ from rollbook.trace.ending import Reason, RolloutFailure
 from rollbook.trace.message import Message, Role, ToolCall
 from rollbook.trace.tools import ToolSpec
 
-__all__ = ["LimitField", "chat_body", "check_sampling", "failure", "reply_of"]
+__all__ = ["LimitField", "chat_body", "check_sampling", "refusal_of", "reply_of"]
 
 MAX_STOPS = 4
 """Stop strings that the route takes."""
@@ -143,7 +143,7 @@ def _sent_call(call: ToolCall) -> dict[str, Any]:
 
 def reply_of(reply: HttpReply, sampling: Sampling) -> TextReply:
     """Read a reply of status 200; an error in its body is raised as its cause. Raises `RolloutFailure`."""
-    read = read_body(reply, _Reply, failure)
+    read = read_body(reply, _Reply, refusal_of)
     if len(read.choices) != 1:
         raise RolloutFailure(Reason.ENGINE_CONTRACT, f"{len(read.choices)} choices, one was asked for")
     choice, usage = read.choices[0], read.usage or _Usage()
@@ -215,7 +215,7 @@ def _finish(choice: _Choice) -> Finish:
             raise RolloutFailure(Reason.ENGINE_CONTRACT, f"the endpoint finished by {other!r}"[:200])
 
 
-def failure(reply: HttpReply) -> Exception:
+def refusal_of(reply: HttpReply) -> Exception:
     """The failure that a reply of another status than 200 stands for."""
     message, kind = error_of(reply)
     text = reply.body[:2000].decode("utf-8", "replace")

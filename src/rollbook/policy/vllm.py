@@ -14,10 +14,10 @@ import numpy as np
 
 from rollbook.policy.http import HttpClient
 from rollbook.policy.logprob_kind import PROBES, kind_of
-from rollbook.policy.protocol import Completion, PolicyInfo, RemotePolicy, TokenIds, check_completion
+from rollbook.policy.protocol import Completion, PolicyInfo, TokenIds, check_completion
 from rollbook.policy.remote import (
     GREETING_SECONDS,
-    Link,
+    RemoteClient,
     RemoteConfig,
     context_of,
     room_for,
@@ -42,30 +42,15 @@ class _Version(msgspec.Struct):
     version: str
 
 
-class VllmPolicy(RemotePolicy):
+class VllmPolicy(RemoteClient):
     """Samples a model that a vLLM server runs."""
 
     def __init__(self, config: RemoteConfig, *, route: Route | None = None) -> None:
         """`route`: None takes the one made for ids where it is offered."""
-        self._link = Link(config)
-        self._config = config
+        super().__init__(config)
         self._forced = route
         self._route = Route.GENERATE
         self._model = ""
-
-    @property
-    def info(self) -> PolicyInfo:
-        return self._link.info
-
-    async def start(self) -> None:
-        await self._link.start(self._greet)
-
-    async def close(self) -> None:
-        await self._link.close()
-
-    def tell_version(self, version: int) -> None:
-        """The policy version of the requests that are sent from now on, for servers that give none themselves."""
-        self._link.version = version
 
     async def sample(self, prompt: TokenIds, sampling: Sampling, *, session: str) -> Completion:
         asked = self._asked(prompt, sampling, room_for(len(prompt), sampling, self.info.context_length), self.info)

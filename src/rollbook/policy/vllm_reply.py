@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from rollbook.policy.align import checked_logprobs
-from rollbook.policy.experts import experts_of
+from rollbook.policy.experts import experts_in_npy
 from rollbook.policy.http import HttpReply, error_of, failure_of
 from rollbook.policy.protocol import Completion, TokenIds
 from rollbook.policy.stopping import check_stop_string, finish_of
@@ -176,7 +176,7 @@ def completion_of(reply: HttpReply, route: Route, asked: Asked) -> Completion:
         prompt_tokens=body.usage.prompt_tokens,
         prompt_ids=_echoed(echo, asked),
         cached_tokens=None if details is None else details.cached_tokens,
-        routed_experts=None if routed is None else experts_of(routed, len(ids), len(asked.prompt)),
+        routed_experts=None if routed is None else experts_in_npy(routed, len(ids), len(asked.prompt)),
         queue=_seconds(metrics.queue_time_ms),
         prefill=_seconds(metrics.time_to_first_token_ms),
         decode=_seconds(metrics.generation_time_ms),

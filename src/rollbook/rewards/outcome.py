@@ -51,7 +51,6 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 def outcome_of(trace: Trace, rules: EndingRules, disposition: Disposition) -> Outcome:
     """The row of one ended trace, with the disposition that was decided. Raises `RecordError` where it still runs."""
     head = trace.head
-    tools = [call.name for turn in trace.turns() for call in turn.message.tool_calls if call.name]
     return Outcome(
         rollout=head.rollout,
         group=head.group,
@@ -65,6 +64,6 @@ def outcome_of(trace: Trace, rules: EndingRules, disposition: Disposition) -> Ou
         vote=voting_reward(trace, rules) if disposition.votes else None,
         turns=len(trace.policy_nodes),
         sampled=trace.graph.sampled_count,
-        last_tool=tools[-1] if tools else None,
+        last_tool=trace.last_tool,
         versions=total_runs(trace.graph.versions.view),
     )

@@ -49,6 +49,8 @@ class Request:
     sampling: Sampling
     started: float
     """Seconds since the rollout began."""
+    tries: int = 1
+    """Requests that it took, those that the engine turned away included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ async def patiently(state: RolloutState, once: Callable[[int], Awaitable[_Got]])
             state.retries.left -= 1
             with state.watch.span(Part.LIMITER):
                 await asyncio.sleep(jittered(failed, random.random()))  # noqa: S311
-            failed += 1
+            failed, refused = failed + 1, 0
 
 
 async def _once(state: RolloutState, prompt: TokenIds, allowance: Allowance, earlier: int, tries: int) -> Segment:
@@ -170,7 +172,7 @@ async def _once(state: RolloutState, prompt: TokenIds, allowance: Allowance, ear
     node."""
     seed = derive_seed(state.sampling.seed or 0, len(state.trace.calls) + earlier)
     sampling = msgspec.structs.replace(state.sampling, max_tokens=allowance.tokens, seed=seed)
-    request = Request(sampling, state.watch.elapsed)
+    request = Request(sampling, state.watch.elapsed, tries)
     try:
         with state.watch.span(Part.ENGINE):
             completion = await state.within_deadline(
@@ -202,6 +204,7 @@ def record_failure(state: RolloutState, request: Request, error: str) -> None:
             after=state.leaf,
             sampling=request.sampling,
             finish=Finish.ERROR,
+            tries=request.tries,
             error=error,
             started=request.started,
             wall=state.watch.elapsed - request.started,

@@ -1,8 +1,9 @@
 """The circuit breaker: stops a run whose error rate says that the infrastructure is down. Pure.
 
 Rules: it looks at how the last attempts ended, and at nothing else; an error is one that says nothing of the policy
-(kind `error`), and one that only follows from something else (`cancelled`, `peer`) does not count at all. A run that
-went on would burn its retries, and what few rollouts came through would be the training set.
+(kind `error`), and one that only follows from something else (`cancelled`, `peer`) does not count at all, nor does
+`interrupted`: one worker's death cuts off all that it ran, and workers that go on dying stop a run by themselves. A run
+that went on would burn its retries, and what few rollouts came through would be the training set.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from rollbook.trace import EndingKind, Reason
 
 __all__ = ["Breaker", "BreakerRules", "InfrastructureDown"]
 
-_FOLLOWS = frozenset({Reason.CANCELLED, Reason.PEER})
+_FOLLOWS = frozenset({Reason.CANCELLED, Reason.PEER, Reason.INTERRUPTED})
 
 
 class InfrastructureDown(UsageError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from functools import cache
 
 import msgspec
 
@@ -52,7 +53,7 @@ class Histogram(msgspec.Struct, kw_only=True):
         """Count one value, at least 0."""
         if not self.counts:
             self.counts = [0] * (self.bounds.classes + 1)
-        self.counts[_class_of(value, self.bounds)] += 1
+        self.counts[bisect_left(_values(self.bounds), value)] += 1
         self.total += value
         self.largest = max(self.largest, value)
 
@@ -84,11 +85,6 @@ class Histogram(msgspec.Struct, kw_only=True):
         )
 
 
-_values: dict[Bounds, list[float]] = {}
-
-
-def _class_of(value: float, bounds: Bounds) -> int:
-    known = _values.get(bounds)
-    if known is None:
-        known = _values[bounds] = bounds.values()
-    return bisect_left(known, value)
+@cache
+def _values(bounds: Bounds) -> list[float]:
+    return bounds.values()

@@ -13,18 +13,22 @@ from rollbook.policy.protocol import Policy
 from rollbook.render.protocol import Renderer
 from rollbook.trace import PolicyRecord
 
-__all__ = ["LoadedPolicy", "derive_seed"]
+__all__ = ["LoadedPolicy", "derive_seed", "rollout_id"]
 
 
 class LoadedPolicy:
     """A policy and its renderer. ``async with`` starts the engine and frees it."""
 
-    __slots__ = ("_renderer", "policy", "text", "trainable")
+    __slots__ = ("_renderer", "name", "policy", "text", "trainable")
 
-    def __init__(self, policy: Policy, renderer: Renderer | None = None, trainable: bool = True) -> None:
+    def __init__(
+        self, policy: Policy, renderer: Renderer | None = None, trainable: bool = True, *, name: str | None = None
+    ) -> None:
         """`renderer`: None for a text-only endpoint, and only for one; else `UsageError`. `trainable`: False where its
-        tokens are never trained (a judge, an opponent)."""
+        tokens are never trained (a judge, an opponent). `name`: by which another process can load the same."""
         self.policy = policy
+        self.name = name
+        """By which another process can load the same; None where it cannot."""
         self.text = policy if isinstance(policy, TextEndpoint) else None
         """The policy, where it is a text-only endpoint."""
         if (self.text is None) == (renderer is None):
@@ -69,3 +73,8 @@ def derive_seed(*parts: int | str) -> int:
     """A seed in [0, 2**31) that depends on all parts: the same parts give the same seed, on every machine."""
     text = "\x1f".join(str(part) for part in parts).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "little") & 0x7FFF_FFFF
+
+
+def rollout_id(group: str, member: int, attempt: int) -> str:
+    """Unique within a run, as the group's id is."""
+    return f"{group}-{member}" + (f".{attempt}" if attempt else "")

@@ -20,11 +20,11 @@ import msgspec
 
 from rollbook.envs import Environment, ForeignError, ToolSet, call_foreign, compute
 from rollbook.envs.convert import plain_json
+from rollbook.envs.finishing import to_its_end
 from rollbook.errors import ConfigError, RecordError, RollbookError, StoreError, boundary
 from rollbook.rewards import score_trace
-from rollbook.rollout.finishing import to_its_end
 from rollbook.rollout.limits import Budget, Limits, RequestRetries
-from rollbook.rollout.loaded import LoadedPolicy
+from rollbook.rollout.loaded import LoadedPolicy, rollout_id
 from rollbook.rollout.resources import Resources
 from rollbook.rollout.session import Agent, Session, as_messages, chat
 from rollbook.rollout.state import RolloutState, Stopped
@@ -279,7 +279,7 @@ def head_for(
 ) -> TraceHead:
     """The head of a new rollout of `task` in `env`. It holds a copy of the task; others of its group have theirs."""
     return TraceHead(
-        rollout=f"{group}-{member}" + (f".{attempt}" if attempt else ""),
+        rollout=rollout_id(group, member, attempt),
         group=group,
         task=copy.deepcopy(task),
         policies=(loaded.record(),),

@@ -91,7 +91,7 @@ async def _once(state: RolloutState, endpoint: TextEndpoint, allowance: Allowanc
     sampling = msgspec.structs.replace(
         state.sampling, max_tokens=allowance.tokens, seed=derive_seed(state.sampling.seed or 0, len(calls))
     )
-    request = Request(sampling, state.watch.elapsed)
+    request = Request(sampling, state.watch.elapsed, tries)
     path: list[int] = graph.path(state.leaf).tolist()
     messages = [graph.messages[node] for node in path]
     try:

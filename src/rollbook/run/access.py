@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["CONNECTIONS", "Access"]
+__all__ = ["CONNECTIONS", "REQUEST_TIMEOUT", "Access"]
 
 CONNECTIONS = 64
 """Connections to an engine, unless told otherwise."""
+REQUEST_TIMEOUT = 600.0
+"""Seconds of a request to an engine, likewise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,5 +21,7 @@ class Access:
     """Sent to the engine, kept nowhere; None: none."""
     connections: int = CONNECTIONS
     """Open at once; further requests wait for one. A run takes as many as it has rollouts in flight, at least."""
+    request_timeout: float = REQUEST_TIMEOUT
+    """Seconds that one request may take; a run's configuration says its own."""
     cache: Path | None = None
     """Where fetched models are kept; None: the user's cache folder."""

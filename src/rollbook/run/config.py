@@ -16,6 +16,7 @@ from rollbook.errors import ConfigError
 from rollbook.rollout import GroupRules, Limits, ResourceLimit
 from rollbook.rollout.breaker import BreakerRules
 from rollbook.rollout.resources import check_limits
+from rollbook.run.access import REQUEST_TIMEOUT
 from rollbook.trace import ContextPolicy, EndingRules, Sampling
 
 __all__ = ["RunConfig", "differences"]
@@ -44,6 +45,9 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     tokenizer: str | None = None
     """Of a remote engine's model: the path of a tokenizer folder or a GGUF file, or a policy that has files; None:
     where the engine says that its model lies."""
+    request_timeout: float = REQUEST_TIMEOUT
+    """Seconds that one request to an engine behind a URL may take, the engine's queue included; more is
+    `engine_timeout`."""
     template: str | None = None
     """The path of a chat template to use instead of the model's own; None: the model's own."""
     template_date: date | None = None
@@ -64,6 +68,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("tasks", "group"):
             if msgspec.structs.asdict(self)[name] < 1:
                 raise ConfigError(f"a run needs at least one of '{name}'")
+        if not self.request_timeout > 0:
+            raise ConfigError(f"'request_timeout' must be above 0, not {self.request_timeout:g}")
         check_limits(self.resources)
 
     def plain(self) -> dict[str, Any]:

@@ -1,29 +1,37 @@
-"""Who carries out the orders of a run: this process, or worker processes of this machine."""
+"""Who carries out the orders of a run: this process, worker processes of this machine, or actors of a Ray cluster."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
+import re
 import sys
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import msgspec
 
+from rollbook.envs.finishing import to_its_end
+from rollbook.errors import RunLocked, UsageError
 from rollbook.rewards import decide, outcome_of
 from rollbook.rollout import EnvFactory, LoadedPolicy, Resources, RolloutSettings
-from rollbook.rollout.pool import Carrier, Crew, Desk, Order, ProcessWorker, Result
+from rollbook.rollout.pool import Carrier, Crew, Desk, Order, ProcessWorker, Result, Worker
 from rollbook.run.access import Access
 from rollbook.run.config import RunConfig
+from rollbook.run.copies import Copy
 from rollbook.run.keeping import Keeper, Telling
-from rollbook.store import RunReader, RunWriter
+from rollbook.store import Manifest, RunReader, RunWriter
 from rollbook.store.folder import part_folders
 from rollbook.trace import Reason
 
 __all__ = ["Plant", "WorkerSpec", "open_crew", "settings_of"]
 
+DYING_SECONDS = 60.0
+"""How long a worker whose death was told may still hold its part."""
 COMMAND = (sys.executable, "-m", "rollbook.run.worker")
 
 
@@ -39,6 +47,10 @@ class Plant:
     writer: RunWriter
     keeper: Keeper
     access: Access
+    copy: Copy | None = None
+    """In an object store."""
+    spools: bool = False
+    """True: the run's folder is on this machine alone, so workers write into spools and mirror them to the copy."""
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,9 +66,13 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     connections: int
     """To the engine at once."""
     api_key: str | None = None
-    """Goes over the socket alone, into no file and no record."""
+    """Goes to the worker alone, into no file and no record."""
     cache: str | None = None
     """Where fetched models are kept; None: the user's cache folder."""
+    manifest: Manifest
+    """Of the run."""
+    store: str | None = None
+    """Where a spool of this worker is mirrored to; None: it joins the run in its folder."""
 
     def __repr__(self) -> str:
         return f"WorkerSpec({self.run_id}, {self.name})"
@@ -74,14 +90,49 @@ def settings_of(config: RunConfig) -> RolloutSettings:
 
 
 @asynccontextmanager
-async def open_crew(plant: Plant, workers: int) -> AsyncGenerator[Carrier]:
-    """The crew of a run, started. With workers, the policy must be one that each can load by its name."""
+async def open_crew(plant: Plant, workers: int, ray: str | None = None) -> AsyncGenerator[Carrier]:
+    """The crew of a run, started: this process, so many worker processes, or so many actors of the Ray cluster at the
+    address `ray`. With workers, the policy must be one that each can load by its name."""
     if not workers:
         async with _here(plant) as desk:
             yield desk
         return
-    async with Crew(workers, _Start(plant), _Salvage(plant)) as crew:
-        yield crew
+    with nullcontext(_process) if ray is None else _on_ray(ray) as start:
+        try:
+            async with Crew(workers, _Start(plant, start), _Salvage(plant)) as crew:
+                yield crew
+        finally:
+            if plant.copy is not None and plant.spools:
+                await to_its_end(_fetched(plant.copy))
+
+
+async def _fetched(copy: Copy) -> None:
+    """What the workers kept until they closed, also those of a run that is stopped."""
+    await asyncio.to_thread(copy.fetch)
+
+
+_StartWorker = Callable[[str, dict[str, Any]], Awaitable[Worker]]
+"""Starts a worker of this name, from a `WorkerSpec` as plain data."""
+
+
+async def _process(name: str, spec: dict[str, Any]) -> Worker:
+    return await ProcessWorker.start(name, COMMAND, spec)
+
+
+class _RayCrew(Protocol):
+    """`rollbook.run.ray_crew`."""
+
+    def connected(self, address: str) -> AbstractContextManager[_StartWorker]: ...
+
+
+def _on_ray(address: str) -> AbstractContextManager[_StartWorker]:
+    try:
+        module = importlib.import_module("rollbook.run.ray_crew")
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise UsageError(str(error)) from error
+    return cast("_RayCrew", module).connected(address)
 
 
 @asynccontextmanager
@@ -103,14 +154,16 @@ async def _here(plant: Plant) -> AsyncGenerator[Desk]:
 
 
 class _Start:
-    """Starts the n-th worker process of a run."""
+    """Starts the n-th worker of a run."""
 
-    def __init__(self, plant: Plant) -> None:
-        self._plant = plant
+    def __init__(self, plant: Plant, start: _StartWorker) -> None:
+        self._plant, self._start = plant, start
         self._first = _next_number(plant.folder)
+        # no two machines may have a spool of one name, and what a later process writes comes later by its name
+        self._life = f"-{int(time.time()):x}" if plant.spools else ""
 
-    async def __call__(self, number: int) -> ProcessWorker:
-        plant, name = self._plant, f"w{self._first + number:04d}"
+    async def __call__(self, number: int) -> Worker:
+        plant, name = self._plant, f"w{self._first + number:04d}{self._life}"
         spec = WorkerSpec(
             config=plant.config,
             run_id=plant.run_id,
@@ -120,8 +173,10 @@ class _Start:
             connections=plant.access.connections,
             api_key=plant.access.api_key,
             cache=None if plant.access.cache is None else str(plant.access.cache),
+            manifest=plant.writer.manifest,
+            store=plant.copy.url if plant.copy is not None and plant.spools else None,
         )
-        return await ProcessWorker.start(name, COMMAND, _plain(spec))
+        return await self._start(name, _plain(spec))
 
 
 def _plain(spec: WorkerSpec) -> dict[str, Any]:
@@ -130,7 +185,11 @@ def _plain(spec: WorkerSpec) -> dict[str, Any]:
 
 def _next_number(folder: Path) -> int:
     """One more than the highest number of a part that is there."""
-    return 1 + max((int(part.name[1:]) for part in part_folders(folder) if part.name[1:].isdecimal()), default=-1)
+    found = (_NUMBERED.fullmatch(part.name) for part in part_folders(folder))
+    return 1 + max((int(match[1]) for match in found if match), default=-1)
+
+
+_NUMBERED = re.compile(r"w(\d+)(?:-[0-9a-f]+)?")
 
 
 class _Salvage:
@@ -144,7 +203,10 @@ class _Salvage:
 
     def _read(self, worker: str, orders: Sequence[Order]) -> dict[str, Result]:
         plant, found = self._plant, dict[str, Result]()
-        plant.writer.recover_part(worker)
+        if plant.copy is not None and plant.spools:
+            plant.copy.salvage(plant.writer, worker)
+        else:
+            _take_over(plant.writer, worker)
         reader, rules = RunReader(plant.folder), plant.config.rules
         for order in orders:
             if order.rollout in reader:
@@ -152,3 +214,17 @@ class _Salvage:
                 outcome = outcome_of(trace, rules, decide(trace, rules, earlier=order.earlier))
                 found[order.rollout] = Result(rollout=order.rollout, outcome=outcome, retries_left=order.retries_left)
         return found
+
+
+def _take_over(writer: RunWriter, worker: str) -> None:
+    """Recover a part whose worker died, which may be told before it is quite gone. Raises `RunLocked` where it lives
+    on: then its machine is cut off, and nobody can say what it still writes."""
+    for left in reversed(range(round(DYING_SECONDS))):
+        try:
+            writer.recover_part(worker)
+        except RunLocked:
+            if not left:
+                raise
+            time.sleep(1)
+        else:
+            return

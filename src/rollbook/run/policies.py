@@ -30,7 +30,7 @@ from rollbook.policy import (
 )
 from rollbook.render import HERMES_EXAMPLES, NATIVE_TOOLS, ChatRenderer, RendererConfig, TextStream
 from rollbook.rollout import LoadedPolicy
-from rollbook.run.access import CONNECTIONS, Access
+from rollbook.run.access import CONNECTIONS, REQUEST_TIMEOUT, Access
 from rollbook.run.config import RunConfig
 from rollbook.run.model_files import files_at, spells_policy
 from rollbook.run.served import ModelSource, files_for
@@ -56,6 +56,7 @@ def load_policy(
     tokenizer: Path | str | None = None,
     api_key: str | None = None,
     connections: int = CONNECTIONS,
+    request_timeout: float = REQUEST_TIMEOUT,
     template: Path | str | None = None,
     date: Date | None = None,
     variables: Mapping[str, Any] | None = None,
@@ -68,17 +69,18 @@ def load_policy(
     ``sglang:URL``, ``llamacpp:URL``, each with ``#MODEL`` where it serves several. ``text:URL#MODEL`` is a text-only
     endpoint for evaluation: it has no renderer, and takes none of what is set of one. `tokenizer`: of an engine's model
     (a tokenizer folder, a GGUF file, or a policy with files such as ``local:smollm2-135m``); None: where the engine
-    says that its model lies. `api_key`: sent to the engine, kept nowhere.
-    `connections`: to the engine at once. `template`: a file with the template to use
+    says that its model lies. `api_key`: sent to the engine, kept nowhere. `connections`: to the engine at
+    once. `request_timeout`: seconds that one request to it may take. `template`: a file with the template to use
     instead of the model's own. `date`: for a template that asks for one. `variables`: further template variables, plain
     JSON data. `cache`: where fetched models are kept; None: the user's cache folder. `progress`: told about downloads.
     Raises `UsageError` with the remedy.
     """
-    parsed, access = parse_policy_name(name), Access(api_key=api_key, connections=connections)
+    parsed = parse_policy_name(name)
+    access = Access(api_key=api_key, connections=connections, request_timeout=request_timeout)
     if isinstance(parsed, TextName):
         if tokenizer is not None or template is not None or date is not None or variables:
             raise ConfigError(f"{name} renders by itself: give no tokenizer and nothing of a template")
-        return LoadedPolicy(_remote_module(parsed).open_text(parsed, access))
+        return LoadedPolicy(_remote_module(parsed).open_text(parsed, access), name=name)
     # a file that cannot be read is found out before a model is fetched for it
     script = load_script(parsed.path) if isinstance(parsed, ScriptedName) else None
     text = _text(template)
@@ -86,11 +88,11 @@ def load_policy(
     files = files_for(parsed, source)
     renderer = renderer_for(files, cache, template=text, date=date, variables=variables)
     if script is not None:
-        return LoadedPolicy(script, renderer)
+        return LoadedPolicy(script, renderer, name=name)
     if isinstance(parsed, RemoteName):
         client = _remote_module(parsed).open_remote(parsed, renderer.info.stop_ids, renderer.decode, access)
-        return LoadedPolicy(client, renderer)
-    return LoadedPolicy(_embedded(parsed, files), renderer)
+        return LoadedPolicy(client, renderer, name=name)
+    return LoadedPolicy(_embedded(parsed, files), renderer, name=name)
 
 
 def load_renderer(
@@ -132,6 +134,7 @@ def policy_of(
         tokenizer=config.tokenizer,
         api_key=api_key,
         connections=connections,
+        request_timeout=config.request_timeout,
         template=None if config.template is None else Path(config.template),
         date=config.template_date,
         variables=config.template_variables,

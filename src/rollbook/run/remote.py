@@ -28,7 +28,7 @@ def open_remote(
     """The client of one engine, not connected yet. `stop_ids`, `decode`: the renderer's."""
     config = RemoteConfig(
         name=str(name),
-        address=EngineAddress(url=name.url, api_key=access.api_key, connections=access.connections),
+        address=_address(name.url, access),
         stop_ids=stop_ids,
         model=name.model,
         decode=decode,
@@ -38,5 +38,11 @@ def open_remote(
 
 def open_text(name: TextName, access: Access) -> Policy:
     """The client of a text-only endpoint, not connected yet."""
-    address = EngineAddress(url=name.url, api_key=access.api_key, connections=access.connections)
+    address = _address(name.url, access)
     return TextPolicy(RemoteConfig(name=str(name), address=address, stop_ids=frozenset(), model=name.model))
+
+
+def _address(url: str, access: Access) -> EngineAddress:
+    return EngineAddress(
+        url=url, api_key=access.api_key, connections=access.connections, timeout=access.request_timeout
+    )

@@ -17,6 +17,7 @@ from rollbook.errors import ConfigError
 from rollbook.rollout import GroupRules
 from rollbook.rollout.breaker import BreakerRules
 from rollbook.rollout.staleness import StalenessBound
+from rollbook.run.access import REQUEST_TIMEOUT
 from rollbook.run.config import RunConfig, differences
 from rollbook.store import Manifest, RunWriter, read_manifest, write_manifest
 from rollbook.trace import ContextPolicy
@@ -121,6 +122,7 @@ def _check_same(config: RunConfig, stored: Stored, folder: Path, allow_changed: 
     before: dict[str, Any] = {
         "context": ContextPolicy.KEEP.value,
         "template_variables": {},
+        "request_timeout": REQUEST_TIMEOUT,
         "groups": msgspec.to_builtins(GroupRules()),
         "resources": {},
         "breaker": msgspec.to_builtins(BreakerRules()),

@@ -36,7 +36,7 @@ class RunOutcome:
     """Rollouts that an earlier process left in flight; they were sealed as such and ran again."""
 
 
-async def run(
+async def run(  # noqa: PLR0913 - all but two by name, each with a default
     config: RunConfig,
     folder: Path | str,
     *,
@@ -44,6 +44,8 @@ async def run(
     allow_changed: bool = False,
     concurrency: int = CONCURRENCY,
     workers: int = 0,
+    ray: bool | str = False,
+    store: str | None = None,
     start_jitter: float | None = None,
     policy: LoadedPolicy | None = None,
     access: Access | None = None,
@@ -53,9 +55,12 @@ async def run(
 
     `resume`: go on with the run that is there. `allow_changed`: also where limits, sampling, rules or the policy are
     others now. `concurrency`: rollouts at once, over all workers. `workers`: processes that run them; 0: this one.
-    `start_jitter`: seconds over which the first rollouts start; None: a little for each. `policy`: takes the place of
-    the one that the configuration names, and of what it says of the template, in this process; workers load their own
-    by its name. `access`: an engine's key, and where models are kept.
+    `ray`: the workers are actors on the Ray cluster that this machine belongs to, or at the address that is given; all
+    its machines share `folder`, or `store` is given. `store`: the URL of an object store, to which the run is copied
+    while it runs; workers on Ray hand their parts over through it. `start_jitter`: seconds over which the first
+    rollouts start; None: a little for each. `policy`: takes the place of the one that the configuration names, and of
+    what it says of the template, in this process; workers load the same by its name, and another is refused with
+    them. `access`: an engine's key, and where models are kept.
 
     Raises `UsageError` where the folder, the configuration or the policy do not allow it, with the remedy. Cancelling
     it, or a full disk, keeps every finished rollout: a resume goes on from there.
@@ -67,6 +72,8 @@ async def run(
         allow_changed=allow_changed,
         concurrency=concurrency,
         workers=workers,
+        ray=ray,
+        store=store,
         start_jitter=start_jitter,
         policy=policy,
         progress=progress or Silent(),

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from rollbook.audit.selection import length_bucket
+from rollbook.audit.selection import NO_TOOL, length_bucket
 from rollbook.rewards import GroupAdvantages, Outcome
 from rollbook.rollout.pool import Closed, GroupBook, GroupPlan, Listener
 from rollbook.rollout.staleness import StaleBy, Staleness, StalenessBound, TokenVersions, split
@@ -32,7 +32,6 @@ __all__ = ["PRODUCER", "ClosedGroup", "GroupQueue", "StreamStats"]
 
 PRODUCER = "stream"
 """Who writes the annotations of this module."""
-NO_TOOL = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from rollbook.envs.finishing import to_its_end
 from rollbook.errors import ConfigError, RecordError, boundary
 from rollbook.rollout import EnvFactory, LoadedPolicy
-from rollbook.rollout.finishing import to_its_end
 from rollbook.rollout.pool import Carrier, GroupBook, Listener, Scheduler
 from rollbook.run.access import Access
 from rollbook.run.config import RunConfig
+from rollbook.run.copies import Copy, open_copy, writing
 from rollbook.run.crews import Plant, open_crew
 from rollbook.run.fitness import refuse_unfit
 from rollbook.run.keeping import Keeper, Progress
@@ -54,6 +55,8 @@ class Asked:
     policy: LoadedPolicy | None
     progress: Progress
     access: Access
+    ray: bool | str = False
+    store: str | None = None
     rounds: int | None = 1
     """How often the tasks are gone through; None: for ever."""
 
@@ -63,6 +66,18 @@ class Asked:
                 f"a run needs at least 1 rollout at once and no negative workers, not {self.concurrency}, "
                 f"{self.workers}"
             )
+        if self.cluster is not None and not self.workers:
+            raise ConfigError("a run on a Ray cluster needs workers: say how many (--workers N)")
+        if self.workers and self.policy is not None and self.policy.name != self.config.policy:
+            raise ConfigError(
+                f"a policy of this process (an object) cannot be taken to {self.workers} worker processes: name it in "
+                "RunConfig.policy and give no object, or run without workers"
+            )
+
+    @property
+    def cluster(self) -> str | None:
+        """The address of the Ray cluster; None: the run stays on this machine."""
+        return ("auto" if self.ray else None) if isinstance(self.ray, bool) else self.ray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +119,10 @@ async def open_works(asked: Asked) -> AsyncGenerator[Works]:
         policy_of, config, api_key=way.api_key, connections=way.connections, cache=way.cache
     )
     await refuse_unfit(loaded, config.sampling)
+    copy = await _copy(asked, path)
     run_id, writer = open_folder(config, path, resume=asked.resume, allow_changed=asked.allow_changed)
-    with writer:
+    spools = copy is not None and asked.cluster is not None
+    async with writing(writer, copy, parts=not spools):
         interrupted = tuple(writer.seal_interrupted())
         planner = Planner(config, tasks, run_id, RunReader(path), rounds=asked.rounds)
         keeper = Keeper(config, planner, writer, asked.progress)
@@ -119,8 +136,10 @@ async def open_works(asked: Asked) -> AsyncGenerator[Works]:
             writer=writer,
             keeper=keeper,
             access=way,
+            copy=copy,
+            spools=spools,
         )
-        async with _crewed(plant, asked.workers) as crew:
+        async with _crewed(plant, asked.workers, asked.cluster) as crew:
             yield Works(
                 asked=asked,
                 folder=path,
@@ -135,10 +154,10 @@ async def open_works(asked: Asked) -> AsyncGenerator[Works]:
 
 
 @asynccontextmanager
-async def _crewed(plant: Plant, workers: int) -> AsyncGenerator[Carrier]:
+async def _crewed(plant: Plant, workers: int, cluster: str | None) -> AsyncGenerator[Carrier]:
     """The crew, which is told of while it works and whose resources are kept when it is gone."""
     async with AsyncExitStack() as stack:
-        crew = await stack.enter_async_context(open_crew(plant, workers))
+        crew = await stack.enter_async_context(open_crew(plant, workers, cluster))
         reporting = asyncio.create_task(plant.keeper.report(crew))
         try:
             yield crew
@@ -147,6 +166,17 @@ async def _crewed(plant: Plant, workers: int) -> AsyncGenerator[Carrier]:
             await asyncio.gather(reporting, return_exceptions=True)
             await to_its_end(stack.aclose())
             write_resources(plant.folder, resource_report(crew.snapshot(), workers or 1))
+
+
+async def _copy(asked: Asked, folder: Path) -> Copy | None:
+    """The run's copy in an object store, and in the folder what workers left there."""
+    if asked.store is None:
+        return None
+    copy = open_copy(asked.store, folder)
+    await asyncio.to_thread(copy.check, resume=asked.resume)
+    if asked.resume:
+        await asyncio.to_thread(copy.fetch)
+    return copy
 
 
 async def next_book(planner: Planner, keeper: Keeper) -> GroupBook | None:

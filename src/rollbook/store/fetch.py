@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from rollbook.errors import StoreError
@@ -17,7 +18,7 @@ from rollbook.store.append import replace_file
 from rollbook.store.objects import Objects
 from rollbook.store.pieces import MANIFEST, Pieces, piece_key, sort_pieces, unpack_piece
 
-__all__ = ["fetch_run"]
+__all__ = ["fetch_parts", "fetch_run", "holds_run"]
 
 
 def fetch_run(url: str, cache: Path) -> Path:
@@ -42,6 +43,29 @@ def fetch_run(url: str, cache: Path) -> Path:
     except OSError as error:
         raise StoreError(f"{folder} cannot be written: {error.strerror}; give another folder for copies") from error
     return folder
+
+
+def fetch_parts(url: str, folder: Path, wanted: Callable[[str], bool]) -> list[str]:
+    """Fetch what workers on other machines mirrored to `url` into the run's own `folder`, each into its part; returns
+    the names of those that are there and `wanted`. A file that is longer here than there was closed here, and stays as
+    it is. Nobody may write into these parts meanwhile. Raises `StoreError`."""
+    objects, names = Objects(url), set[str]()
+    try:
+        for file, pieces in sort_pieces(objects.list("writers")).items():
+            name, path = file.split("/")[1], folder / file
+            if not wanted(name):
+                continue
+            names.add(name)
+            if not path.exists() or path.stat().st_size < pieces.size:
+                _fetch_file(objects, path, file, pieces)
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be written: {error.strerror}") from error
+    return sorted(names)
+
+
+def holds_run(url: str) -> bool:
+    """True where a run was mirrored to `url`. Raises `StoreError`."""
+    return MANIFEST in sort_pieces(Objects(url).list(MANIFEST))
 
 
 def _fetch_file(objects: Objects, path: Path, name: str, pieces: Pieces) -> None:

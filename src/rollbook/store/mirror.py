@@ -67,7 +67,7 @@ class _Sent:
 class ObjectMirror:
     """Copies a run, or one part of it, to an object store. Safe to use from several threads; all calls block."""
 
-    __slots__ = ("_files", "_folder", "_guard", "_objects", "_part", "piece_bytes", "report")
+    __slots__ = ("_files", "_folder", "_guard", "_objects", "_part", "_parts", "piece_bytes", "report")
 
     def __init__(
         self,
@@ -75,11 +75,14 @@ class ObjectMirror:
         url: str | Objects,
         *,
         part: str | None = None,
+        parts: bool = True,
         piece_bytes: int = PIECE_BYTES,
     ) -> None:
         """`part`: mirror the part of this writer alone, without ``run.json`` and annotations; None: all that the folder
-        holds. Raises `StoreError` where the URL holds another run."""
+        holds. `parts`: False leaves out the parts of writers who mirror them themselves. Raises `StoreError` where the
+        URL holds another run."""
         self._folder, self._part = Path(folder).absolute(), part
+        self._parts = parts
         if part is not None:
             part_folder(self._folder, part)  # a name that cannot be is refused here
         self._objects = Objects(url) if isinstance(url, str) else url
@@ -109,7 +112,8 @@ class ObjectMirror:
     def _paths(self) -> list[Path]:
         if self._part is not None:
             return segment_files(part_folder(self._folder, self._part))
-        return segment_files(self._folder) + annotation_files(self._folder)
+        own = [path for path in segment_files(self._folder) if self._parts or path.parent.parent == self._folder]
+        return own + annotation_files(self._folder)
 
     def _known(self, name: str, pieces: Pieces) -> _Sent:
         key = piece_key(name, len(pieces.ends))

@@ -79,6 +79,16 @@ class Trace:
         """What the policy said last; empty where it said nothing."""
         return self.answer.content if self.answer is not None else ""
 
+    @property
+    def last_tool(self) -> str | None:
+        """The name in the policy's last tool call that has one; None: it called none."""
+        nodes: list[int] = self.policy_nodes.tolist()
+        for node in reversed(nodes):
+            for call in reversed(self.graph.messages[node].tool_calls):
+                if call.name:
+                    return call.name
+        return None
+
     def turns(self) -> list[Node]:
         """The policy's nodes, oldest first."""
         return [self.graph[int(node)] for node in self.policy_nodes]

@@ -3,9 +3,12 @@
 Rules: each test is a process of its own in a fresh sandbox; it is given the code, the name of the function and the
 arguments of this test, and nothing else; what it returned leaves the sandbox as one canonical JSON text, and only here
 is that compared, byte by byte, with what is right. So a solution that prints, exits, or changes what Python has built
-in can spoil its own result and do no more. What it returns must be what JSON knows, with the same types. After a test
-that ran out of time, or when the time for all is used up, no further one is run. All failures are the solution's; a
-lost host raises.
+in can spoil its own result and do no more. What it returns must be what JSON knows, with the same types.
+
+Time is processor time, so that a machine with other work does not fail a solution; wall time is bounded too, for one
+that sleeps. After a test that ran out of either, or when the time for all is used up, no further one is run. Where wall
+time ran out and a function that does nothing is slow as well, the machine is to blame, and that raises, as a lost host
+does. All other failures are the solution's.
 """
 
 from __future__ import annotations
@@ -17,9 +20,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rollbook.envs.sandbox import Cause, ExecResult, Sandbox
+import msgspec
 
-__all__ = ["Verdict", "interpreter", "judge_solution"]
+from rollbook.envs.sandbox import Cause, ExecResult, Sandbox, SandboxLimits
+from rollbook.trace.ending import Reason, RolloutFailure
+
+__all__ = ["Times", "Verdict", "interpreter", "judge_solution"]
 
 SYSTEM = ("/usr/bin/python3", "/usr/local/bin/python3")
 RUNNER = """\
@@ -49,6 +55,23 @@ leave(0)
 
 
 @dataclass(frozen=True, slots=True)
+class Times:
+    """What the tests of one solution may take, in seconds."""
+
+    cpu: int = 3
+    """Processor time of one test, Python's start included."""
+    wall: float = 15.0
+    cpu_in_all: float = 20.0
+    wall_in_all: float = 35.0
+    """Together with one more test less than a scorer has."""
+    idle: float = 2.0
+    """Wall time of a function that does nothing, over which the machine is too slow to judge; mostly it takes 0.05."""
+
+
+TIMES = Times()
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What the tests said."""
 
@@ -69,23 +92,46 @@ def interpreter() -> tuple[str, tuple[str, ...]]:
 
 
 async def judge_solution(
-    box: Sandbox, code: str, name: str, tests: Sequence[Sequence[Any]], *, seconds: float, in_all: float
+    box: Sandbox,
+    code: str,
+    name: str,
+    tests: Sequence[Sequence[Any]],
+    limits: SandboxLimits,
+    times: Times = TIMES,
 ) -> Verdict:
-    """Run `tests` (pairs of arguments and what is right), each for at most `seconds`, all for `in_all`. Raises
-    `RolloutFailure` where the host failed."""
-    python, _ = interpreter()
-    passed, first, used = 0, None, 0.0
+    """Run `tests` (pairs of arguments and what is right). `limits`: those of the sandbox. Raises `RolloutFailure` where
+    the host failed, or was too slow to tell."""
+    limits = msgspec.structs.replace(limits, cpu=times.cpu)
+    passed, first, cpu, wall = 0, None, 0.0, 0.0
     for place, (arguments, right) in enumerate(tests):
-        given = json.dumps({"code": code, "name": name, "arguments": arguments}).encode()
-        done = await box.exec([python, "-I", "-S", "-c", RUNNER], stdin=given, seconds=seconds)
+        done = await _call(box, code, name, arguments, limits, times.wall)
         if done.ok and not done.stdout_lost and done.stdout == _canonical(right):
             passed += 1
         elif first is None:
             first = f"{name}({', '.join(map(repr, arguments))}): {_why(done)}"
-        used += done.seconds
-        if done.cause in (Cause.TIME, Cause.CPU) or used > in_all:
+        cpu, wall = cpu + done.cpu, wall + done.seconds
+        if done.cause is Cause.TIME or wall > times.wall_in_all:
+            await _check_machine(box, limits, times)
+        if done.cause in (Cause.TIME, Cause.CPU) or cpu > times.cpu_in_all or wall > times.wall_in_all:
             return Verdict(passed, place + 1, place + 1 < len(tests) or not done.ok, first)
     return Verdict(passed, len(tests), False, first)
+
+
+async def _call(
+    box: Sandbox, code: str, name: str, arguments: Sequence[Any], limits: SandboxLimits, seconds: float
+) -> ExecResult:
+    given = json.dumps({"code": code, "name": name, "arguments": arguments}).encode()
+    python, _ = interpreter()
+    return await box.exec([python, "-I", "-S", "-c", RUNNER], stdin=given, seconds=seconds, limits=limits)
+
+
+async def _check_machine(box: Sandbox, limits: SandboxLimits, times: Times) -> None:
+    """Raises `RolloutFailure` where it is too slow to judge anything. Only time counts: that nothing runs any more in
+    its sandbox may be the solution's doing."""
+    done = await _call(box, "def nothing(): pass", "nothing", [], limits, times.wall)
+    if done.seconds > times.idle:
+        detail = f"a function that does nothing took {done.seconds:.1f} s: no solution can be judged"
+        raise RolloutFailure(Reason.SANDBOX_LOST, detail)
 
 
 def _canonical(value: Any) -> bytes:

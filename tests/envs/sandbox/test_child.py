@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import threading
 from collections.abc import Sequence
 
 import pytest
 
 from rollbook.envs.sandbox.child import Child, Ended, end_group, spawn
-from rollbook.envs.sandbox.shield import to_the_end
 
 PYTHONLESS = {"PATH": "/usr/bin:/bin"}
 
@@ -57,6 +57,21 @@ def test_late_and_flooding_ones_are_killed() -> None:
     assert flooded.stdout_total > 100_000
 
 
+def test_a_search_for_what_a_killed_one_left_does_not_hold_the_loop() -> None:
+    threads: list[bool] = []
+
+    def kill(process: subprocess.Popen[bytes]) -> None:
+        threads.append(threading.current_thread() is threading.main_thread())
+        end_group(process)
+
+    async def work(argv: Sequence[str]) -> None:
+        await Child(stdin=b"", keep=1, flood=100, kill=kill).run(spawn(argv, PYTHONLESS), 20.0)
+
+    asyncio.run(work(["sh", "-c", "kill -9 $$"]))
+    asyncio.run(work(["true"]))
+    assert threads == [False, True]
+
+
 def test_a_cancelled_one_is_killed_and_waited_for() -> None:
     async def work() -> subprocess.Popen[bytes]:
         process = spawn(["sleep", "30"], PYTHONLESS)
@@ -68,31 +83,3 @@ def test_a_cancelled_one_is_killed_and_waited_for() -> None:
         return process
 
     assert asyncio.run(work()).returncode == -9
-
-
-def test_a_cancellation_waits_for_what_must_be_finished() -> None:
-    async def work() -> list[str]:
-        done: list[str] = []
-
-        async def must() -> None:
-            await asyncio.sleep(0.05)
-            done.append("finished")
-
-        task = asyncio.create_task(to_the_end(must()))
-        await asyncio.sleep(0.01)
-        task.cancel()
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        return done
-
-    assert asyncio.run(work()) == ["finished"]
-
-
-def test_what_fails_at_the_end_fails() -> None:
-    async def fails() -> None:
-        raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        asyncio.run(to_the_end(fails()))

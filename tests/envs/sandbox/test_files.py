@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,29 @@ def test_a_file_that_grows_while_it_is_read_is_refused() -> None:
             read_beneath(folder, "status", 3)
     finally:
         os.close(folder)
+
+
+def test_a_path_of_many_folders_takes_two_descriptors(tmp_path: Path) -> None:
+    path = "/".join("d" * 300)
+    (tmp_path / path).mkdir(parents=True)
+    (tmp_path / path / "f").write_bytes(b"x")
+    folder = os.open(tmp_path, os.O_RDONLY)
+    bounds = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 4, bounds[1]))
+        assert read_beneath(folder, f"{path}/f", 1) == b"x"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, bounds)
+        os.close(folder)
+
+
+def test_a_file_is_not_written_into_a_pipe(inside: Inside) -> None:
+    async def work(box: Sandbox) -> None:
+        await box.exec(["mkfifo", "it"])
+        with pytest.raises(FileRefused):
+            await asyncio.wait_for(box.write("it", b"x"), 20)
+
+    inside(work)
 
 
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rollbook.envs.sandbox import SandboxLimits
-from rollbook.envs.sandbox.groups import Counts, counts, find_parents, make_groups, members, remove_groups
+from rollbook.envs.sandbox.groups import Counts, counts, find_parents, is_group_of, make_groups, members, remove_groups
 
 ONE = """\
 30 24 0:26 / /sys/fs/cgroup ro - tmpfs tmpfs rw
@@ -70,6 +70,18 @@ def test_events_are_read_from_both_versions(tmp_path: Path) -> None:
 def test_groups_that_were_never_made_are_gone(tmp_path: Path) -> None:
     assert remove_groups([str(tmp_path / "none")], 0.0) == []
     assert members([str(tmp_path / "none")]) == []
+
+
+def test_a_member_of_another_namespace_has_no_id_to_kill(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.procs").write_text("0\n71\n0\n9\n")
+    assert members([str(tmp_path)]) == [9, 71]
+
+
+def test_a_group_is_known_by_its_name_below_a_tree_of_groups(tmp_path: Path) -> None:
+    root, tree = machine(tmp_path, ONE, ""), tmp_path / "sys/fs/cgroup/pids"
+    assert is_group_of("a", f"{tree}/mine/rollbook-a", root)
+    for group in (f"{tree}/rollbook-b", str(tree), f"{tmp_path}/rollbook-a", f"{tree}/../../rollbook-a", "rollbook-a"):
+        assert not is_group_of("a", group, root), group
 
 
 def test_a_group_that_stays_is_named(tmp_path: Path) -> None:

@@ -123,6 +123,16 @@ def test_closing_says_what_could_not_be_removed(tmp_path: Path) -> None:
     assert [each.why for each in keeper.leftovers()] == ["device busy"]
 
 
+def test_a_failed_removal_brings_no_ticket_back_that_another_sweep_took(tmp_path: Path) -> None:
+    keeper, provider = Keeper(tmp_path / "t"), Scripted(removes=["busy"])
+    asyncio.run(keeper.open(provider, WISH))
+    (left,) = keeper.registry.tickets()[0]
+    keeper.registry.remove(left.id)
+    with pytest.raises(SandboxRemains):
+        asyncio.run(keeper.remove(provider, left))
+    assert keeper.registry.tickets() == ([], [])
+
+
 def test_what_a_sweep_takes_and_what_it_leaves(tmp_path: Path) -> None:
     keeper, provider = Keeper(tmp_path / "t"), Scripted()
     pid, start = dead()

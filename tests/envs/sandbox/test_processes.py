@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,6 +63,10 @@ def test_a_process_is_known_by_its_start() -> None:
         assert start is not None
         assert start >= own
     assert started(pid) is None
+    with running("x1") as made:
+        made[0].kill()
+        os.waitid(os.P_PID, made[0].pid, os.WEXITED | os.WNOWAIT)
+        assert started(made[0].pid) is None, "it has ended, though nobody has waited for it"
     assert not is_running(pid, start)
 
 
@@ -68,6 +74,7 @@ def test_the_boot_and_the_clock() -> None:
     assert boot_id() == boot_id() != ""
     assert pid_space().startswith("pid:[")
     assert 0 < since_boot() <= since_boot()
+    assert abs(since_boot() - time.monotonic()) < 1, "a machine that sleeps lets nothing expire"
 
 
 def test_a_ticket_is_enough_to_remove_all_that_it_names(tmp_path: Path) -> None:
@@ -77,10 +84,11 @@ def test_a_ticket_is_enough_to_remove_all_that_it_names(tmp_path: Path) -> None:
     (folder / "deep" / "out").symlink_to(tmp_path / "mine")
     (tmp_path / "mine").mkdir()
     (folder / "deep").chmod(0)
-    groups = tuple(str(parent / f"rollbook-x1-{os.getpid()}") for parent in find_parents())
+    name = f"x1-{os.getpid()}"
+    groups = tuple(str(parent / f"rollbook-{name}") for parent in find_parents())
     for each in groups:
         os.mkdir(each)
-    ticket = msgspec.structs.replace(TICKET, workspace=str(folder), groups=groups)
+    ticket = msgspec.structs.replace(TICKET, id=name, workspace=str(folder), groups=groups)
     with running("x1/3", "elsewhere") as made:
         for each in groups:
             Path(each, "cgroup.procs").write_text(str(made[1].pid))
@@ -94,7 +102,48 @@ def test_a_ticket_is_enough_to_remove_all_that_it_names(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_removed_is_named(tmp_path: Path) -> None:
-    (tmp_path / "group" / "child").mkdir(parents=True)
-    ticket = msgspec.structs.replace(TICKET, groups=(str(tmp_path / "group"),))
-    with pytest.raises(SandboxRemains, match="control groups remain"):
-        remove_local(ticket, patience=0.05)
+    parents = find_parents()
+    if not parents:
+        pytest.skip("no control group can be made here")
+    name = f"x2-{os.getpid()}"
+    group = parents[0] / f"rollbook-{name}"
+    (group / "child").mkdir(parents=True)
+    try:
+        with pytest.raises(SandboxRemains, match="control groups remain"):
+            remove_local(msgspec.structs.replace(TICKET, id=name, groups=(str(group),)), patience=0.05)
+    finally:
+        (group / "child").rmdir()
+        group.rmdir()
+
+
+def test_a_group_that_is_none_of_its_own_is_left_alone(tmp_path: Path) -> None:
+    """Whoever may write a ticket must not choose who is killed."""
+    forged = tmp_path / "rollbook-x1"
+    forged.mkdir()
+    with running("elsewhere") as made:
+        (forged / "cgroup.procs").write_text(f"{made[0].pid}\n")
+        others = [str(parent) for parent in find_parents()] + [f"{forged}/../{forged.name}", "/"]
+        for group in (str(forged), *others):
+            with pytest.raises(SandboxRemains, match="no control groups of it"):
+                remove_local(msgspec.structs.replace(TICKET, groups=(group,)), patience=0.05)
+        assert made[0].poll() is None
+    assert forged.exists()
+
+
+def test_a_workspace_that_became_a_link_is_removed_as_a_link(tmp_path: Path) -> None:
+    mine = tmp_path / "mine" / "shut"
+    mine.mkdir(parents=True)
+    mine.chmod(0o500)
+    (tmp_path / "x1.work").symlink_to(tmp_path / "mine")
+    remove_local(msgspec.structs.replace(TICKET, workspace=str(tmp_path / "x1.work")))
+    assert not os.path.lexists(tmp_path / "x1.work")
+    assert mine.stat().st_mode & 0o777 == 0o500
+
+
+def test_a_workspace_deeper_than_a_path_can_say_is_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "x1.work"
+    folder.mkdir()
+    script = "import os\nfor _ in range(2000):\n os.mkdir('deep'); os.chdir('deep')"
+    subprocess.run([sys.executable, "-c", script], cwd=folder, check=True, timeout=30)
+    remove_local(msgspec.structs.replace(TICKET, workspace=str(folder)))
+    assert not folder.exists()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rollbook.policy import check_completion
-from rollbook.policy.control import PauseMode
+from rollbook.policy.weights import PauseMode
 from rollbook.trace import Finish, Reason, RolloutFailure, Sampling
 from tests.policy.contract.clients import Can, Check, Handle
 

@@ -12,13 +12,14 @@ from pathlib import Path
 import numpy as np
 
 from rollbook.policy import Completion, Policy, TokenIds
-from rollbook.policy.control import SglangControl, VllmControl, WeightControl
+from rollbook.policy.control import SglangControl, VllmControl
 from rollbook.policy.http import EngineAddress
 from rollbook.policy.llamacpp import LlamacppPolicy
 from rollbook.policy.remote import RemoteConfig
 from rollbook.policy.sglang import SglangPolicy
 from rollbook.policy.testing import Dialect, FakeEngine
 from rollbook.policy.vllm import Route, VllmPolicy
+from rollbook.policy.weights import WeightControl
 from rollbook.trace import Sampling
 
 __all__ = ["CLIENTS", "Can", "Check", "Client", "Handle"]

@@ -11,7 +11,8 @@ import aiohttp
 import pytest
 
 from rollbook.errors import UsageError
-from rollbook.policy.testing import Dialect, EngineShape, FakeEngine, Fault, FaultPlan, Latency, Pause
+from rollbook.policy.testing import Dialect, EngineShape, FakeEngine, Fault, FaultPlan, Latency
+from rollbook.policy.weights import PauseMode
 from tests.policy.testing.asking import send
 
 LONG = EngineShape(stop_ids=(99,))
@@ -122,7 +123,7 @@ def test_a_pause_that_keeps_takes_no_time_of_the_generation() -> None:
     with engine() as fake:
 
         def act() -> None:
-            fake.pause(Pause.KEEP)
+            fake.pause(PauseMode.KEEP)
             time.sleep(0.3)
             fake.update("v2")
             time.sleep(0.3)
@@ -139,7 +140,7 @@ def test_a_pause_that_keeps_takes_no_time_of_the_generation() -> None:
 
 def test_a_pause_that_waits_lets_it_finish() -> None:
     with engine() as fake:
-        choice = asyncio.run(_meanwhile(fake, lambda: fake.pause(Pause.WAIT), 40))
+        choice = asyncio.run(_meanwhile(fake, lambda: fake.pause(PauseMode.WAIT), 40))
         assert (fake.running, choice["finish_reason"]) == (0, "length")
 
 

@@ -127,6 +127,13 @@ def test_enough_votes_close_the_group_and_cancel_the_others() -> None:
     assert moves.closed.used == 2
 
 
+def test_a_group_that_had_enough_before_starts_nobody() -> None:
+    one, two, _ = first(book(3).begin())
+    moves = book(3, enough=2, earlier=(outcome(one), outcome(two))).begin()
+    assert moves.closed is not None
+    assert (moves.orders, moves.closed.used) == ([], 2)
+
+
 def test_a_deadline_closes_with_what_is_there() -> None:
     group = book(2)
     one, two = first(group.begin())

@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from rollbook.errors import StoreError, UsageError
 from rollbook.rollout.pool import Crew, Order, ProcessWorker, Result, Worker, WorkerLost, WorkersDie
 from rollbook.rollout.pool import process as process_module
 from rollbook.trace import Reason, Task
-from tests.cases.case import report
 
 COMMAND = (sys.executable, "-m", "tests.rollout.pool.doing")
 
@@ -54,21 +52,6 @@ def test_orders_are_carried_out_and_results_come_as_they_end() -> None:
     with_worker(use)
 
 
-@report("G06")
-@pytest.mark.parametrize("how", ["import", "usage", "die"])
-def test_a_worker_that_dies_while_it_loads_is_reported_at_once(how: str, given: dict[str, Any]) -> None:
-    began = time.monotonic()
-    with pytest.raises(UsageError) as found:
-        asyncio.run(ProcessWorker.start("w", COMMAND, {"start": how}))
-    assert time.monotonic() - began < 5 < given["parent_wait_limit_s"]
-    said = {
-        "import": ("exited with code 1", "ImportError: no module named nothing", "about to import"),
-        "usage": ("no such model: try another",),
-        "die": ("killed by SIGKILL",),
-    }
-    assert all(part in str(found.value) for part in said[how])
-
-
 def test_a_worker_that_is_killed_loses_its_orders_and_says_how() -> None:
     async def use(worker: ProcessWorker) -> None:
         waiting = [asyncio.create_task(worker.run(order("hang", n))) for n in range(3)]
@@ -94,6 +77,19 @@ def test_cancelling_an_order_ends_its_rollout_as_cancelled() -> None:
         result = await running
         assert result.outcome is not None
         assert result.outcome.reason is Reason.CANCELLED
+
+    with_worker(use)
+
+
+@pytest.mark.parametrize("orders", [1, 20])
+def test_a_cancellation_right_behind_its_order_is_heeded(orders: int) -> None:
+    async def use(worker: ProcessWorker) -> None:
+        running = [asyncio.create_task(worker.run(order("hang", n))) for n in range(orders)]
+        await asyncio.sleep(0)
+        for n in range(orders):
+            worker.cancel(f"g-{n}")
+        for result in await asyncio.gather(*running):
+            assert result.outcome is None or result.outcome.reason is Reason.CANCELLED
 
     with_worker(use)
 
@@ -176,6 +172,24 @@ def test_work_goes_to_the_least_busy_and_a_dead_worker_is_replaced() -> None:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
         assert not any(worker.pid for worker in workers)
+
+    asyncio.run(main())
+
+
+def test_an_order_that_is_cancelled_while_it_waits_for_a_worker_never_starts() -> None:
+    async def main() -> None:
+        workers = list[ProcessWorker]()
+        async with crew_of(1, workers, []) as crew:
+            first = asyncio.create_task(crew.run(order("hang", 1)))
+            await asyncio.sleep(0.1)
+            workers[0].kill()
+            while crew.workers:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            second = asyncio.create_task(crew.run(order("hang", 2)))
+            await asyncio.sleep(0)
+            crew.cancel("g-2")
+            async with asyncio.timeout(20):
+                assert await asyncio.gather(first, second) == [None, None]
 
     asyncio.run(main())
 

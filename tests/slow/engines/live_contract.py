@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from rollbook.policy import Policy
-from rollbook.policy.control import swap_weights
 from rollbook.policy.http import EngineAddress
+from rollbook.policy.weights import swap_weights
 from rollbook.trace import Message, Role
 from tests.policy.contract.checks import CHECKS
 from tests.policy.contract.clients import CLIENTS, Can, Check, Handle

@@ -11,8 +11,9 @@ import numpy as np
 
 from rollbook import LoadedPolicy, Sampling
 from rollbook.policy import Completion, TokenIds
-from rollbook.policy.control import PauseMode, VllmControl, swap_weights
+from rollbook.policy.control import VllmControl
 from rollbook.policy.http import EngineAddress
+from rollbook.policy.weights import PauseMode, swap_weights
 from rollbook.trace import Finish
 from tests.slow.engines.conftest import Engine
 from tests.slow.engines.live_engines import LIMITS, asked, sample

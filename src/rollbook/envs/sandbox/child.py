@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rollbook.envs.finishing import to_its_end
 from rollbook.envs.sandbox.files import encodable
 from rollbook.envs.sandbox.protocol import CommandRefused
-from rollbook.envs.sandbox.shield import to_the_end
 
-__all__ = ["Child", "Ended", "check_command", "end_group", "spawn"]
+__all__ = ["Child", "Ended", "check_command", "end_group", "ended_by_itself", "spawn"]
 
 CHUNK = 1 << 16
 
@@ -40,6 +40,8 @@ class Ended:
     flooded: bool
     """It was killed for its output."""
     seconds: float
+    cpu: float = 0.0
+    """Seconds of processor time, its own and that of all below it that was waited for."""
 
 
 MAX_ARGUMENT = 128 * 1024 - 1
@@ -54,16 +56,34 @@ def check_command(argv: Sequence[str]) -> None:
     if any("\0" in each or not encodable(each) for each in argv):
         raise CommandRefused("an argument holds a character that no argument can hold; pass it as input")
     sizes = [len(os.fsencode(each)) for each in argv]
-    if max(sizes) > MAX_ARGUMENT or sum(sizes) + 9 * len(sizes) > MAX_ARGUMENTS:
+    if max(sizes) > MAX_ARGUMENT or sum(sizes) + 9 * len(sizes) > min(MAX_ARGUMENTS, os.sysconf("SC_ARG_MAX") // 2):
         raise CommandRefused(f"the arguments are too long ({sum(sizes)} bytes); pass them as input")
 
 
-def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str = "/") -> subprocess.Popen[bytes]:
-    """Start a process with three pipes, at the head of a session of its own. Raises `OSError`."""
+def spawn(
+    argv: Sequence[str], env: Mapping[str, str], cwd: str = "/", handed: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a process with three pipes and the descriptors `handed`, at the head of a session of its own. Raises
+    `OSError`."""
     pipe = subprocess.PIPE
     return subprocess.Popen(  # noqa: S603 (no shell; what is run is what was asked)
-        list(argv), bufsize=0, stdin=pipe, stdout=pipe, stderr=pipe, env=dict(env), cwd=cwd, start_new_session=True
+        list(argv),
+        bufsize=0,
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        env=dict(env),
+        cwd=cwd,
+        start_new_session=True,
+        pass_fds=handed,
     )
+
+
+def ended_by_itself(process: subprocess.Popen[bytes]) -> bool:
+    """True for one that has left with a status, and so has taken along what it kept; it must not have been waited
+    for."""
+    seen = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    return seen is not None and seen.si_code == os.CLD_EXITED
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
@@ -145,7 +165,7 @@ class Child:
                 loop.remove_writer(source)
             loop.remove_reader(pidfd)
             try:
-                code = await self._end(process)
+                code, cpu = await self._end(process)
             finally:
                 for each in streams:
                     each.drain(2 * self._flood)
@@ -153,20 +173,29 @@ class Child:
                 _close_pipes(process)
         out, err = streams
         return Ended(
-            code, bytes(out.kept), bytes(err.kept), out.total, err.total, late, self._flooded, time.monotonic() - began
+            code=code,
+            stdout=bytes(out.kept),
+            stderr=bytes(err.kept),
+            stdout_total=out.total,
+            stderr_total=err.total,
+            late=late,
+            flooded=self._flooded,
+            seconds=time.monotonic() - began,
+            cpu=cpu,
         )
 
-    async def _end(self, process: subprocess.Popen[bytes]) -> int:
-        """End what is left of it and take its exit code; off the loop where something has to be waited for."""
-        if self._done.is_set() and not self._flooded:
+    async def _end(self, process: subprocess.Popen[bytes]) -> tuple[int, float]:
+        """End what is left of it and take its exit code and processor time; off the loop where something has to be
+        searched or waited for."""
+        if self._done.is_set() and not self._flooded and ended_by_itself(process):
             self._kill(process)
-            return process.wait()
+            return _waited(process)
 
-        def end() -> int:
+        def end() -> tuple[int, float]:
             self._kill(process)
-            return process.wait()
+            return _waited(process)
 
-        return await to_the_end(asyncio.to_thread(end))
+        return await to_its_end(asyncio.to_thread(end))
 
     def _readable(self, loop: asyncio.AbstractEventLoop, stream: _Stream, both: Sequence[_Stream]) -> None:
         stream.read()
@@ -188,6 +217,13 @@ class Child:
         if not self._stdin:
             loop.remove_writer(fd)
             process.stdin.close()
+
+
+def _waited(process: subprocess.Popen[bytes]) -> tuple[int, float]:
+    """Exit code and processor time. `subprocess` itself does not tell the time."""
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, usage.ru_utime + usage.ru_stime
 
 
 def _close_pipes(process: subprocess.Popen[bytes]) -> None:

@@ -39,19 +39,23 @@ def encodable(text: str) -> bool:
 def read_beneath(folder: int, path: str, limit: int) -> bytes:
     """The file `path` below the open `folder`. Raises `FileRefused`."""
     *folders, name = parts_of(path)
-    opened: list[int] = []
-    at = folder
+    at = os.dup(folder)
     try:
         for each in folders:
-            at = os.open(each, _FOLDER, dir_fd=at)
-            opened.append(at)
-        opened.append(os.open(name, _FILE, dir_fd=at))
-        return _read(opened[-1], path, limit)
+            at = _step(at, each, _FOLDER)
+        at = _step(at, name, _FILE)
+        return _read(at, path, limit)
     except OSError as error:
         raise FileRefused(f"{path!r}: {error.strerror}") from error
     finally:
-        for fd in opened:
-            os.close(fd)
+        os.close(at)
+
+
+def _step(at: int, name: str, flags: int) -> int:
+    """Open what lies in the folder `at`, and close that: a path of thousands of folders takes two descriptors."""
+    found = os.open(name, flags, dir_fd=at)
+    os.close(at)
+    return found
 
 
 def _read(fd: int, path: str, limit: int) -> bytes:

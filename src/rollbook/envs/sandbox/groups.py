@@ -8,6 +8,7 @@ of single processes stand in. Groups are planned before they are made, so that w
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,10 +16,12 @@ from pathlib import Path
 
 from rollbook.envs.sandbox.result import SandboxLimits
 
-__all__ = ["Counts", "counts", "find_parents", "make_groups", "members", "remove_groups"]
+__all__ = ["Counts", "counts", "end_members", "find_parents", "is_group_of", "make_groups", "members", "remove_groups"]
 
 CONTROLLERS = ("memory", "pids")
 ROOT = Path("/")
+TREES = ("cgroup", "cgroup2")
+"""Types of their file systems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,16 @@ def find_parents(root: Path = ROOT) -> tuple[Path, ...]:
     return found if len(found) == len(CONTROLLERS) and all(os.access(each, os.W_OK) for each in found) else ()
 
 
+def is_group_of(name: str, group: str, root: Path = ROOT) -> bool:
+    """True for a path that can only be a control group of the sandbox `name`."""
+    path = Path(group)
+    if path.name != f"rollbook-{name}" or ".." in path.parts:
+        return False
+    rows = (line.partition(" - ") for line in (root / "proc/self/mountinfo").read_text().splitlines())
+    trees = (root / left.split()[4].lstrip("/") for left, _, right in rows if right.split(" ")[0] in TREES)
+    return any(path.is_relative_to(each) for each in trees)
+
+
 def _writable(mount: Path, own: str) -> Path:
     below = mount / own.lstrip("/")
     return below if os.access(below, os.W_OK) else mount
@@ -77,6 +90,7 @@ def make_groups(groups: Sequence[str], limits: SandboxLimits) -> None:
     memory = str(limits.memory + limits.disk)
     bounds = {
         "memory.limit_in_bytes": memory,
+        "memory.memsw.limit_in_bytes": memory,
         "memory.max": memory,
         "memory.swap.max": "0",
         "pids.max": str(limits.processes + LAUNCHERS),
@@ -111,21 +125,40 @@ def _number(file: Path, name: str) -> int:
 
 
 def members(groups: Sequence[str]) -> list[int]:
-    """Processes in the groups."""
+    """Processes in the groups. One of another namespace has no id here: it is listed as 0, which to kill is to kill
+    oneself."""
     found: set[int] = set()
     for each in map(Path, groups):
         try:
             found.update(map(int, (each / "cgroup.procs").read_text().split()))
-        except FileNotFoundError:
+        except OSError:  # never made, or removed by somebody else just now
             continue
-    return sorted(found)
+    return sorted(found - {0})
+
+
+def end_members(groups: Sequence[str]) -> None:
+    """SIGKILL for all that is in the groups, by descriptor, so that an id that came again is nobody's harm."""
+    for pid in members(groups):
+        try:
+            fd = os.pidfd_open(pid)
+        except OSError:
+            continue
+        try:
+            if pid in members(groups):
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+        except OSError:  # it is gone, or not ours to end: then its group stays, and is named
+            continue
+        finally:
+            os.close(fd)
 
 
 def remove_groups(groups: Sequence[str], seconds: float) -> list[str]:
-    """Remove the groups; those that are still there after `seconds`. One that was never made is fine."""
+    """End all that is in the groups and remove them; those that are still there after `seconds`. One that was never
+    made is fine."""
     until = time.monotonic() + seconds
     left = list(groups)
     while True:
+        end_members(left)
         left = [each for each in left if not _removed(Path(each))]
         if not left or time.monotonic() >= until:
             return left

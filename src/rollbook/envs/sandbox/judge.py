@@ -47,8 +47,11 @@ def judge(ended: Ended, mark: bytes, evidence: Evidence, limits: SandboxLimits) 
     stderr = rest if started else b""
     total = ended.stderr_total - len(said) - len(found) if started else 0
     cause, status, number = _ending(ended, evidence, said.decode(errors="replace"), started)
+    if cause is Cause.SIGNAL and number == signal.SIGKILL and ended.cpu >= limits.cpu:
+        cause = Cause.CPU  # it had caught the signal that comes first
     out, err = ended.stdout[: limits.output], stderr[: limits.output]
-    return ExecResult(cause, status, number, out, err, ended.stdout_total - len(out), total - len(err), ended.seconds)
+    lost_out, lost_err = ended.stdout_total - len(out), total - len(err)
+    return ExecResult(cause, status, number, out, err, lost_out, lost_err, ended.seconds, ended.cpu)
 
 
 def _ending(ended: Ended, evidence: Evidence, said: str, started: bool) -> tuple[Cause, int | None, int | None]:

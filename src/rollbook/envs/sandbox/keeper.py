@@ -20,11 +20,11 @@ from pathlib import Path
 
 import msgspec
 
+from rollbook.envs.finishing import to_its_end
 from rollbook.envs.sandbox.processes import boot_id, is_running, pid_space, since_boot, started
 from rollbook.envs.sandbox.protocol import Provider, Sandbox, SandboxRemains, Ticket, Wish
-from rollbook.envs.sandbox.registry import Registry
+from rollbook.envs.sandbox.registry import Registry, label_of
 from rollbook.envs.sandbox.result import ExecResult, SandboxInfo, SandboxLimits
-from rollbook.envs.sandbox.shield import to_the_end
 from rollbook.errors import RollbookError, boundary
 from rollbook.trace.ending import Reason, RolloutFailure
 
@@ -32,7 +32,6 @@ __all__ = ["Keeper", "Leftover", "Swept"]
 
 LIFETIME = 1800.0
 """Seconds until a ticket expires that nobody moves on."""
-LABEL = "ROLLBOOK_SANDBOX"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,23 +103,25 @@ class Keeper:
             boot=boot_id(),
             space=pid_space(),
             expires=since_boot() + self.lifetime,
-            label=f"{LABEL}={name}",
+            label=label_of(name),
             groups=groups,
             workspace=str(self.registry.workspace(name)) if folder else None,
         )
 
     async def remove(self, provider: Provider, ticket: Ticket) -> None:
         """Remove a sandbox and then its ticket, whoever cancels meanwhile. Raises `SandboxRemains`."""
-        await to_the_end(self._remove(provider, ticket))
+        await to_its_end(self._remove(provider, ticket))
 
     async def _remove(self, provider: Provider, ticket: Ticket) -> None:
         try:
             with boundary(f"sandbox {ticket.id} could not be removed", SandboxRemains):
                 await provider.remove(ticket)
+                self.registry.remove(ticket.id)
         except SandboxRemains as error:
-            self.registry.put(msgspec.structs.replace(ticket, failed=str(error)))
+            with suppress(OSError):  # a full disk: the ticket that is there is swept too, without the reason
+                if self.registry.has(ticket.id):
+                    self.registry.put(msgspec.structs.replace(ticket, failed=str(error)))
             raise
-        self.registry.remove(ticket.id)
 
     def leftovers(self) -> list[Leftover]:
         """All sandboxes that should be gone and are not, whoever made them."""

@@ -62,6 +62,8 @@ cd /
 HOLD = "echo ready; exec cat > /dev/null"
 """It reads from its owner, so it ends with it."""
 FIRST = 'echo "$1" >&2; shift; cd /work || exit 126; exec 3>&2 2>/dev/null; "$@" 2>&3 3>&-; exit $?'
+CLOSE = 'echo 0 > /proc/sys/user/max_user_namespaces || exit 126; exec "$@"'
+"""No user namespace in there: in one of its own, a command could mount memory that nothing bounds."""
 PIVOT = (
     "mount -t proc -o nosuid,nodev,noexec proc /tmp/root/proc && cd /tmp/root && pivot_root . . && umount -l . "
     "|| exit 125; "
@@ -87,6 +89,8 @@ class Host:
     """Top-level folders of programs that are links, with their targets."""
     folders: tuple[str, ...]
     """Those that are folders of their own."""
+    sieve: bytes | None = None
+    """The filter of system calls that ``bwrap`` sets; None: none is known for this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +119,17 @@ class Launch:
         groups: Sequence[str],
         network: bool,
         readonly: Sequence[str],
+        sieve: int | None = None,
     ) -> list[str]:
-        """Runs `argv` beside the holder. `limits`: a prefix that sets limits of single processes (`limited`)."""
+        """Runs `argv` beside the holder. `limits`: a prefix that sets limits of single processes (`limited`).
+        `sieve`: the descriptor from which the filter of system calls is read; ``bwrap`` only."""
         enter = ["nsenter", f"--target={holder}", "--mount"]
         if self.rights is Rights.USER:
             enter += ["--user", "--preserve-credentials"]
         join = [SHELL, "-c", JOIN, "sh", str(len(groups)), *groups] if groups else []
         inside = [mark, *self._drop_last(), "env", "-i", *(f"{k}={v}" for k, v in ENV.items()), *limits, *argv]
         if self.kind is Kind.BUBBLEWRAP:
-            script = ["--", SHELL, "-c", FIRST, "sh"]
+            script = [*([] if sieve is None else ["--seccomp", str(sieve)]), "--", SHELL, "-c", FIRST, "sh"]
             return [*join, *self._drop_first(), *enter, *self._bwrap(network, readonly), *script, *inside]
         return [*join, *self._drop_first(), *enter, *self._unshare(network), PIVOT + FIRST, "sh", *inside]
 
@@ -139,8 +145,9 @@ class Launch:
         if self.kind is Kind.BUBBLEWRAP:
             return []  # it has done so
         # setfcap is asked of whoever maps the root of the namespace above; it ends with the exec
-        user = ["unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}", "--"]
-        return [*drop, "--bounding-set=-all,+setfcap", "--", *user]
+        user = ["unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}", "--keep-caps", "--"]
+        last = [SHELL, "-c", CLOSE, "sh", *drop, "--ambient-caps=-all", "--bounding-set=-all", "--"]
+        return [*drop, "--bounding-set=-all,+setfcap", "--", *user, *last]
 
     def _unshare(self, network: bool) -> list[str]:
         spaces = ["--mount", "--pid", "--ipc", "--uts", "--cgroup", *([] if network else ["--net"])]

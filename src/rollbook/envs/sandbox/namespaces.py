@@ -12,11 +12,13 @@ import os
 import secrets
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from rollbook.envs.finishing import to_its_end
 from rollbook.envs.foreign import one_line
-from rollbook.envs.sandbox.child import Child, check_command, end_group, spawn
+from rollbook.envs.sandbox.child import Child, check_command, end_group, ended_by_itself, spawn
 from rollbook.envs.sandbox.files import parts_of, read_beneath
 from rollbook.envs.sandbox.groups import Counts, counts, find_parents, make_groups
 from rollbook.envs.sandbox.judge import Evidence, judge, lost
@@ -25,7 +27,7 @@ from rollbook.envs.sandbox.processes import end_labelled
 from rollbook.envs.sandbox.protocol import FileRefused, Sandbox, Ticket, Wish
 from rollbook.envs.sandbox.removal import LOCAL, PATIENCE, remove_local
 from rollbook.envs.sandbox.result import ExecResult, Kind, SandboxInfo, SandboxLimits
-from rollbook.envs.sandbox.shield import to_the_end
+from rollbook.envs.sandbox.syscalls import key_filter
 from rollbook.trace.ending import Reason, RolloutFailure
 
 __all__ = ["Namespaces", "this_host"]
@@ -35,7 +37,8 @@ READY_SECONDS = 20.0
 SLACK = 1 << 14
 """Bytes of a launcher's own messages that are kept beside the command's output."""
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/bin"
-WRITE = 'mkdir -p -- "$(dirname -- "$1")" && cat > "$1"'
+WRITE = 'mkdir -p -- "$(dirname -- "$1")" && if [ -p "$1" ]; then exit 1; else cat > "$1"; fi'
+"""Not into a pipe: nobody may ever read from it."""
 _TOP = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 
 
@@ -43,7 +46,8 @@ def this_host() -> Host:
     """What launching needs to know of this machine."""
     paths = [path for path in map(Path, _TOP) if path.exists() or path.is_symlink()]
     links = tuple((str(path), os.readlink(path)) for path in paths if path.is_symlink())
-    return Host(os.geteuid() == 0, links, tuple(str(path) for path in paths if not path.is_symlink()))
+    folders = tuple(str(path) for path in paths if not path.is_symlink())
+    return Host(os.geteuid() == 0, links, folders, key_filter(os.uname().machine))
 
 
 def environment(label: str) -> dict[str, str]:
@@ -100,7 +104,7 @@ class Namespaces:
         return inside
 
     async def remove(self, ticket: Ticket) -> None:
-        await to_the_end(asyncio.to_thread(self._remove, ticket))
+        await to_its_end(asyncio.to_thread(self._remove, ticket))
 
     def _remove(self, ticket: Ticket) -> None:
         holder, made = self._holders.pop(ticket.id, None), self._made.pop(ticket.id, None)
@@ -119,6 +123,21 @@ def _end(holder: subprocess.Popen[bytes]) -> None:
     for pipe in (holder.stdin, holder.stdout, holder.stderr):
         if pipe is not None:
             pipe.close()
+
+
+@contextmanager
+def _readable_once(data: bytes | None) -> Generator[int | None]:
+    """A descriptor from which a child reads `data`, less than a pipe holds."""
+    if data is None:
+        yield None
+        return
+    ours, theirs = os.pipe()
+    try:
+        with open(theirs, "wb", buffering=0) as file:
+            file.write(data)
+        yield ours
+    finally:
+        os.close(ours)
 
 
 async def _readable(fd: int) -> None:
@@ -162,19 +181,10 @@ class _Inside:
         if self._holder.poll() is not None:
             raise lost(f"the holder of its workspace ended with code {self._holder.returncode}")
         label, mark = f"{self._ticket.label}/{next(self._numbers)}", secrets.token_hex(16)
-        line = self._launch.command(
-            argv,
-            holder=self._holder.pid,
-            mark=mark,
-            limits=limited(limits, bool(self._ticket.groups)),
-            groups=self._ticket.groups,
-            network=self._wish.network,
-            readonly=self._wish.readonly,
-        )
         before = counts(self._ticket.groups)
         self.running += 1
         try:
-            process = spawn(line, environment(label))
+            process = self._start(argv, mark, label, limits)
             child = Child(
                 stdin=stdin, keep=limits.output + SLACK, flood=limits.flood, kill=lambda process: _kill(process, label)
             )
@@ -184,6 +194,21 @@ class _Inside:
         finally:
             self.running -= 1
         return judge(ended, f"{mark}\n".encode(), self._evidence(before), limits)
+
+    def _start(self, argv: Sequence[str], mark: str, label: str, limits: SandboxLimits) -> subprocess.Popen[bytes]:
+        data = self._launch.host.sieve if self._launch.kind is Kind.BUBBLEWRAP else None
+        with _readable_once(data) as sieve:
+            line = self._launch.command(
+                argv,
+                holder=self._holder.pid,
+                mark=mark,
+                limits=limited(limits, bool(self._ticket.groups)),
+                groups=self._ticket.groups,
+                network=self._wish.network,
+                readonly=self._wish.readonly,
+                sieve=sieve,
+            )
+            return spawn(line, environment(label), handed=() if sieve is None else (sieve,))
 
     def _evidence(self, before: Counts) -> Evidence:
         after, room = counts(self._ticket.groups), os.fstatvfs(self.folder)
@@ -200,17 +225,25 @@ class _Inside:
             raise FileRefused(f"{path!r}: {done.describe()}: {one_line(done.stderr.decode(errors='replace'))}")
 
     async def read(self, path: str, limit: int) -> bytes:
-        return await asyncio.to_thread(read_beneath, self.folder, path, limit)
+        # a descriptor of its own: the sandbox may be closed meanwhile, and the number be another sandbox's
+        folder = os.dup(self.folder)
+        return await to_its_end(asyncio.to_thread(_read, folder, path, limit))
 
     async def close(self) -> None:
         """The keeper removes it."""
 
 
+def _read(folder: int, path: str, limit: int) -> bytes:
+    try:
+        return read_beneath(folder, path, limit)
+    finally:
+        os.close(folder)
+
+
 def _kill(process: subprocess.Popen[bytes], label: str) -> None:
     """End all of a command. One that ended by itself has taken all that it started with it."""
-    seen = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    if seen is not None and seen.si_code == os.CLD_EXITED:
+    if ended_by_itself(process):
         return
     end_labelled(label, PATIENCE)
-    if seen is None:
+    if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         process.send_signal(signal.SIGKILL)

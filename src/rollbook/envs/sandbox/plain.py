@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+from rollbook.envs.finishing import to_its_end
 from rollbook.envs.sandbox.child import Child, check_command, end_group, spawn
 from rollbook.envs.sandbox.files import parts_of, read_beneath
 from rollbook.envs.sandbox.judge import Evidence, judge, lost
@@ -23,7 +24,6 @@ from rollbook.envs.sandbox.processes import end_labelled
 from rollbook.envs.sandbox.protocol import FileRefused, Sandbox, Ticket, Wish
 from rollbook.envs.sandbox.removal import LOCAL, PATIENCE, remove_local
 from rollbook.envs.sandbox.result import ExecResult, Kind, SandboxInfo, SandboxLimits
-from rollbook.envs.sandbox.shield import to_the_end
 
 __all__ = ["NotIsolated", "Plain"]
 
@@ -60,7 +60,7 @@ class Plain:
         return _Folder(ticket, wish)
 
     async def remove(self, ticket: Ticket) -> None:
-        await to_the_end(asyncio.to_thread(remove_local, ticket))
+        await to_its_end(asyncio.to_thread(remove_local, ticket))
 
 
 class _Folder:

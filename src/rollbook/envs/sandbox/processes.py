@@ -30,17 +30,20 @@ def pid_space() -> str:
 
 
 def since_boot() -> float:
-    """Seconds since boot: a clock that nobody sets."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    """Seconds that this machine has been awake since boot: nobody sets this clock, and owners that sleep with the
+    machine don't expire."""
+    return time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 def started(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None: there is none of that id."""
+    """When a process started, in clock ticks since boot; None: there is none of that id, or it has ended and nobody
+    has waited for it yet."""
     try:
         stat = (PROC / str(pid) / "stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return int(stat.rpartition(b")")[2].split()[19])
+    state, *rest = stat.rpartition(b")")[2].split()
+    return None if state in (b"Z", b"X") else int(rest[18])
 
 
 def is_running(pid: int, start: int) -> bool:

@@ -1,18 +1,19 @@
 """Taking away what a ticket of this machine names, from the ticket alone.
 
 Order: processes (first those that bear the label, then whatever is still in its control groups), then the groups, then
-the folder. Each step is harmless where there is nothing left to do; what cannot be done is said and not forgotten.
+the folder. Each step is harmless where there is nothing left to do; what cannot be done is said and not forgotten. A
+ticket was read from a file: a group that is none of its sandbox's own is left alone.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
-import stat
+import subprocess
 from pathlib import Path
 
-from rollbook.envs.sandbox.groups import members, remove_groups
+from rollbook.envs.foreign import one_line
+from rollbook.envs.sandbox.groups import is_group_of, remove_groups
 from rollbook.envs.sandbox.processes import end_labelled
 from rollbook.envs.sandbox.protocol import SandboxRemains, Ticket
 
@@ -30,9 +31,10 @@ def remove_local(ticket: Ticket, *, scan: bool = True, patience: float = PATIENC
     problems: list[str] = []
     if scan and (left := end_labelled(ticket.label, patience)):
         problems.append(f"processes {left} did not end")
-    for pid in members(ticket.groups):
-        _kill(pid)
-    if left := remove_groups(ticket.groups, patience):
+    ours = [each for each in ticket.groups if is_group_of(ticket.id, each)]
+    if strange := set(ticket.groups) - set(ours):
+        problems.append(f"no control groups of it: {', '.join(sorted(strange))}")
+    if left := remove_groups(ours, patience):
         problems.append(f"control groups remain: {', '.join(left)}")
     if ticket.workspace is not None:
         problems += _remove_folder(Path(ticket.workspace))
@@ -40,25 +42,18 @@ def remove_local(ticket: Ticket, *, scan: bool = True, patience: float = PATIENC
         raise SandboxRemains(f"sandbox {ticket.id}: {'; '.join(problems)}")
 
 
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-
-
 def _remove_folder(folder: Path) -> list[str]:
     """Remove a folder without following links out of it. Folders that forbid it are opened first."""
     try:
-        shutil.rmtree(folder)
+        if folder.is_symlink():
+            folder.unlink()
+        else:
+            shutil.rmtree(folder)
     except FileNotFoundError:
         return []
-    except OSError:
-        for place, _, _ in os.walk(folder):
-            if not stat.S_ISLNK(os.lstat(place).st_mode):
-                os.chmod(place, 0o700)
-        try:
-            shutil.rmtree(folder)
-        except OSError as error:
-            return [f"{folder}: {error.strerror}"]
+    except (OSError, RecursionError):
+        for tool in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+            done = subprocess.run([*tool, "--", folder], capture_output=True, check=False)  # noqa: S603 (no shell)
+        if os.path.lexists(folder):
+            return [f"{folder}: {one_line(done.stderr.decode(errors='replace'))}"]
     return []

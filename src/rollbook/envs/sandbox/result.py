@@ -92,6 +92,8 @@ class ExecResult(msgspec.Struct, frozen=True):
     stderr_lost: int
     seconds: float
     """Wall time, start included."""
+    cpu: float = 0.0
+    """Processor time, start included; of a command that was killed, what is known of it."""
 
     @property
     def ok(self) -> bool:

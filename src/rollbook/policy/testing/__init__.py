@@ -8,7 +8,6 @@ from rollbook.policy.testing.faults import Dialect, Fault, FaultPlan
 from rollbook.policy.testing.latency import Latency, Times
 from rollbook.policy.testing.log import LogEntry, prompt_digest
 from rollbook.policy.testing.openai_wire import TextAnswer, TextScript
-from rollbook.policy.testing.scheduler import Pause
 from rollbook.policy.testing.script import Script, ScriptFunction
 from rollbook.policy.testing.server import FakeEngine
 from rollbook.policy.testing.shape import EngineShape
@@ -21,7 +20,6 @@ __all__ = [
     "FaultPlan",
     "Latency",
     "LogEntry",
-    "Pause",
     "Script",
     "ScriptFunction",
     "TextAnswer",

@@ -45,14 +45,14 @@ class _Instant(msgspec.Struct):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = _parser()
-    asked = parser.parse_args(arguments)
+    line = parser()
+    asked = line.parse_args(arguments)
     try:
         _run(asked)
     except UsageError as error:
-        parser.error(str(error))
+        line.error(str(error))
     except (OSError, OverflowError) as error:
-        parser.error(f"port {asked.port} cannot be listened on: {error}")
+        line.error(f"port {asked.port} cannot be listened on: {error}")
     return 0
 
 
@@ -110,21 +110,21 @@ def _json(text: str, kind: type[_Type]) -> _Type:
         raise UsageError(f"{text[:200]!r} holds no {kind.__name__}: {error}") from error
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m rollbook.policy.testing", description=__doc__)
-    parser.add_argument("--dialect", required=True, choices=[each.value for each in Dialect])
-    parser.add_argument("--port", type=int, default=0, help="0: any that is free")
-    parser.add_argument("--faults", help="a FaultPlan as JSON, or a file with it")
-    parser.add_argument("--latency", help="a Latency as JSON, or a file with it")
-    parser.add_argument("--script", help="ids by session as JSON, or a file with it; left out: a model of hashes")
-    parser.add_argument("--instant", help="a file of prepared replies that answer at once, for benchmarks")
-    parser.add_argument("--model", default="fake", help="the served name")
-    parser.add_argument("--context-length", type=int, default=4096)
-    parser.add_argument("--vocabulary", type=int, default=64, help="ids that the model of hashes samples")
-    parser.add_argument("--stop-id", type=int, action="append", help="ends a turn; may be given several times")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--logprob-kind", choices=["raw", "temperature", "processed"])
-    return parser
+def parser() -> argparse.ArgumentParser:
+    known = argparse.ArgumentParser(prog="python -m rollbook.policy.testing", description=__doc__)
+    known.add_argument("--dialect", required=True, choices=[each.value for each in Dialect])
+    known.add_argument("--port", type=int, default=0, help="0: any that is free")
+    known.add_argument("--faults", help="a FaultPlan as JSON, or a file with it")
+    known.add_argument("--latency", help="a Latency as JSON, or a file with it")
+    known.add_argument("--script", help="ids by session as JSON, or a file with it; left out: a model of hashes")
+    known.add_argument("--instant", help="a file of prepared replies that answer at once, for benchmarks")
+    known.add_argument("--model", default="fake", help="the served name")
+    known.add_argument("--context-length", type=int, default=4096)
+    known.add_argument("--vocabulary", type=int, default=64, help="ids that the model of hashes samples")
+    known.add_argument("--stop-id", type=int, action="append", help="ends a turn; may be given several times")
+    known.add_argument("--seed", type=int, default=0)
+    known.add_argument("--logprob-kind", choices=["raw", "temperature", "processed"])
+    return known
 
 
 if __name__ == "__main__":

@@ -31,17 +31,19 @@ class Generation:
         self.ask = ask
         self.scripted = scripted
         self.tokens: list[int] = []
-        self.stop, self.matched = Stop.LENGTH, None
+        self.stop = Stop.LENGTH
+        self.matched: int | str | None = None
         self._model, self._decode, self._timing = model, decode, timing
         self._versions: list[tuple[int, str, int]] = []
-        self._began, self._frozen_at, self._lost = now, None, 0.0
+        self._began, self._lost = now, 0.0
+        self._frozen_at: float | None = None
         self.times = timing(0)
 
-    matched: int | str | None
-    _frozen_at: float | None
-
     def plan(self, version: int, label: str, kept: int = 0) -> None:
-        """Keep the first `kept` tokens and plan the rest by weights `version`, which are called `label`."""
+        """Keep the first `kept` tokens and plan the rest by weights `version`, which are called `label`. One that is
+        whole stays as it is."""
+        if self.tokens and kept == len(self.tokens):
+            return
         if self._versions and self._versions[-1][2] == kept:
             self._versions.pop()
         self._versions.append((version, label, kept))

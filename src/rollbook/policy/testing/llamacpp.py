@@ -85,23 +85,19 @@ class LlamacppSpeech:
             counts_prompt=True,
         )
 
-    async def _models(self, request: Request) -> Reply:
-        del request
+    async def _models(self, _: Request) -> Reply:
         settings = self._engine.settings
         return _json(models_body(settings.shape.model, settings.shape.context_length, settings.shape.vocabulary))
 
-    async def _props(self, request: Request) -> Reply:
-        del request
+    async def _props(self, _: Request) -> Reply:
         settings = self._engine.settings
         return _json(props_body(settings.shape.model, settings.shape.context_length, settings.shape.slots))
 
-    async def _slots(self, request: Request) -> Reply:
-        del request
+    async def _slots(self, _: Request) -> Reply:
         settings = self._engine.settings
         return _json(slots_body(self._engine.scheduler.running, settings.shape.slots, settings.shape.context_length))
 
-    async def _health(self, request: Request) -> Reply:
-        del request
+    async def _health(self, _: Request) -> Reply:
         return _json({"status": "ok"})
 
 

@@ -55,6 +55,5 @@ class OpenaiSpeech:
         extra = 1 if call.fault is Fault.WRONG_COUNT else 0
         return chat_reply(answer, body, name=self._engine.name(), counted=(counted, completion + extra))
 
-    async def _models(self, request: Request) -> Reply:
-        del request
+    async def _models(self, _: Request) -> Reply:
         return Reply(msgspec.json.encode(models_body(self._engine.shape.model)))

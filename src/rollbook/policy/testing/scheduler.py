@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 import numpy as np
 
@@ -23,19 +22,9 @@ from rollbook.policy.testing.latency import Latency, Times
 from rollbook.policy.testing.model import TinyModel
 from rollbook.policy.testing.prefix import PrefixCache
 from rollbook.policy.testing.script import Scripted
+from rollbook.policy.weights import PauseMode
 
-__all__ = ["Pause", "Scheduler"]
-
-
-class Pause(StrEnum):
-    """What a pause does to running requests and to new ones."""
-
-    ABORT = "abort"
-    """Running requests end with what they have."""
-    WAIT = "wait"
-    """Running requests finish first."""
-    KEEP = "keep"
-    """Running requests stand still."""
+__all__ = ["Scheduler"]
 
 
 @dataclass(slots=True)
@@ -98,17 +87,17 @@ class Scheduler:
             run.generation.plan(self.version, label, run.generation.produced(now))
             self._arm(run, now)
 
-    async def pause(self, how: Pause, *, refuse: bool) -> None:
+    async def pause(self, how: PauseMode, *, refuse: bool) -> None:
         """Return once it stands. `refuse`: new requests are turned away; otherwise they wait."""
         now = time.monotonic()
         self._open.clear()
         self._refuses = refuse
-        if how is Pause.KEEP:
+        if how is PauseMode.KEEP:
             for run in self._running.values():
                 run.generation.freeze(now)
                 self._disarm(run)
             return
-        if how is Pause.ABORT:
+        if how is PauseMode.ABORT:
             self.abort(lambda _: True)
         await self._idle.wait()
 

@@ -29,12 +29,13 @@ from rollbook.policy.testing.log import LogEntry
 from rollbook.policy.testing.model import TinyModel
 from rollbook.policy.testing.openai import OpenaiSpeech
 from rollbook.policy.testing.openai_wire import TextScript, echo
-from rollbook.policy.testing.scheduler import Pause, Scheduler
+from rollbook.policy.testing.scheduler import Scheduler
 from rollbook.policy.testing.script import Script, Scripted
 from rollbook.policy.testing.sglang import SglangSpeech
 from rollbook.policy.testing.shape import EngineShape
 from rollbook.policy.testing.speech import Engine, Settings, Speech
 from rollbook.policy.testing.vllm import VllmSpeech
+from rollbook.policy.weights import PauseMode
 from rollbook.trace.call import LogprobKind
 
 __all__ = ["FakeEngine", "Server", "serve"]
@@ -146,10 +147,10 @@ class FakeEngine:
         """Replace the weights at this moment; what is generated from now on has the version `label`."""
         self._do(self._front.engine.scheduler.update, label)
 
-    def pause(self, how: Pause) -> None:
+    def pause(self, how: PauseMode) -> None:
         """As the dialect's own route."""
         vllm = self._front.engine.settings.dialect is Dialect.VLLM
-        self._wait(self._front.engine.scheduler.pause(how, refuse=vllm and how is not Pause.KEEP))
+        self._wait(self._front.engine.scheduler.pause(how, refuse=vllm and how is not PauseMode.KEEP))
 
     def resume(self) -> None:
         """As the dialect's own route."""

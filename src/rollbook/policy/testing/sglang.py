@@ -14,7 +14,6 @@ import msgspec
 from rollbook.errors import ConfigError
 from rollbook.policy.testing.ask import Ask, Refused, Reply, Request
 from rollbook.policy.testing.bodies import names_of, read, read_json, unknown
-from rollbook.policy.testing.scheduler import Pause
 from rollbook.policy.testing.sglang_wire import (
     GenerateBody,
     SamplingParams,
@@ -25,6 +24,7 @@ from rollbook.policy.testing.sglang_wire import (
     server_info,
 )
 from rollbook.policy.testing.speech import Call, Control, Engine, seed_of
+from rollbook.policy.weights import PauseMode
 from rollbook.trace.call import Sampling
 
 __all__ = ["SglangSpeech"]
@@ -129,20 +129,16 @@ class SglangSpeech:
             top=body.top_logprobs_num or 0,
         )
 
-    async def _model_info(self, request: Request) -> Reply:
-        del request
+    async def _model_info(self, _: Request) -> Reply:
         return _json(model_info(self._engine.shape.model, self._engine.scheduler.label))
 
-    async def _server_info(self, request: Request) -> Reply:
-        del request
+    async def _server_info(self, _: Request) -> Reply:
         return _json(server_info(self._engine.shape.model, self._engine.shape.context_length))
 
-    async def _models(self, request: Request) -> Reply:
-        del request
+    async def _models(self, _: Request) -> Reply:
         return _json(models_body(self._engine.shape.model, self._engine.shape.context_length))
 
-    async def _health(self, request: Request) -> Reply:
-        del request
+    async def _health(self, _: Request) -> Reply:
         return Reply()
 
     async def _abort(self, request: Request) -> Reply:
@@ -158,7 +154,7 @@ class SglangSpeech:
     async def _pause(self, request: Request) -> Reply:
         mode = read(read_json(request.body), _Pause).mode
         self._retracted = mode == "retract"
-        await self._engine.scheduler.pause(Pause.ABORT if mode == "abort" else Pause.KEEP, refuse=False)
+        await self._engine.scheduler.pause(PauseMode.ABORT if mode == "abort" else PauseMode.KEEP, refuse=False)
         return _json({"message": "Generation paused successfully.", "status": "ok"})
 
     async def _continue(self, request: Request) -> Reply:
@@ -187,8 +183,7 @@ class SglangSpeech:
         label = asked.new_version
         return _json({"success": True, "message": f"Weight version updated to {label}", "new_version": label})
 
-    async def _flush(self, request: Request) -> Reply:
-        del request
+    async def _flush(self, _: Request) -> Reply:
         if self._engine.scheduler.running and not self._retracted:
             raise Refused(400, "Flush cache failed.")
         self._engine.scheduler.forget()

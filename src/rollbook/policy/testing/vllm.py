@@ -10,7 +10,6 @@ import msgspec
 from rollbook.errors import ConfigError
 from rollbook.policy.testing.ask import Answer, Ask, Refused, Reply, Request, Stop
 from rollbook.policy.testing.bodies import names_of, read, read_json, unknown
-from rollbook.policy.testing.scheduler import Pause
 from rollbook.policy.testing.speech import Call, Control, Engine, seed_of
 from rollbook.policy.testing.vllm_wire import (
     ZERO,
@@ -23,6 +22,7 @@ from rollbook.policy.testing.vllm_wire import (
     models_body,
     routed_experts,
 )
+from rollbook.policy.weights import PauseMode
 from rollbook.trace.call import Sampling
 
 __all__ = ["VllmSpeech"]
@@ -163,37 +163,31 @@ class VllmSpeech:
         text = f"This model's maximum context length is {length} tokens. However, you requested {asked} output tokens "
         return Refused(400, f"{text}and your prompt contains {prompt} input tokens.", param="input_tokens")
 
-    async def _models(self, request: Request) -> Reply:
-        del request
+    async def _models(self, _: Request) -> Reply:
         return _json(models_body(self._engine.shape.model, self._engine.shape.context_length))
 
-    async def _version(self, request: Request) -> Reply:
-        del request
+    async def _version(self, _: Request) -> Reply:
         return _json({"version": VERSION})
 
-    async def _health(self, request: Request) -> Reply:
-        del request
+    async def _health(self, _: Request) -> Reply:
         return Reply()
 
     async def _pause(self, request: Request) -> Reply:
         mode = request.query.get("mode", "abort")
-        if mode not in set(Pause):
+        if mode not in set(PauseMode):
             raise Refused(400, f"Input should be 'abort', 'wait' or 'keep', not {mode!r}", param="mode")
-        how = Pause(mode)
-        await self._engine.scheduler.pause(how, refuse=how is not Pause.KEEP)
+        how = PauseMode(mode)
+        await self._engine.scheduler.pause(how, refuse=how is not PauseMode.KEEP)
         return _json({"status": "paused"})
 
-    async def _resume(self, request: Request) -> Reply:
-        del request
+    async def _resume(self, _: Request) -> Reply:
         self._engine.scheduler.resume()
         return _json({"status": "resumed"})
 
-    async def _is_paused(self, request: Request) -> Reply:
-        del request
+    async def _is_paused(self, _: Request) -> Reply:
         return _json({"is_paused": self._engine.scheduler.paused})
 
-    async def _weight_info(self, request: Request) -> Reply:
-        del request
+    async def _weight_info(self, _: Request) -> Reply:
         return _json({"weight_version": self._engine.scheduler.label})
 
     async def _label(self, request: Request) -> Reply:

@@ -3,7 +3,7 @@
 from rollbook.rollout.pool.book import LATE, Closed, GroupBook, Moves
 from rollbook.rollout.pool.crew import Crew, Salvage, WorkersDie
 from rollbook.rollout.pool.desk import Desk, Keeping, Result, Worker, WorkerLost
-from rollbook.rollout.pool.orders import EnvFactory, GroupPlan, GroupRules, Order, rollout_id
+from rollbook.rollout.pool.orders import EnvFactory, GroupPlan, GroupRules, Order
 from rollbook.rollout.pool.process import ProcessWorker
 from rollbook.rollout.pool.scheduler import Carrier, Listener, NextGroup, Scheduler
 from rollbook.rollout.pool.serving import OpenDesk, serve
@@ -31,6 +31,5 @@ __all__ = [
     "Worker",
     "WorkerLost",
     "WorkersDie",
-    "rollout_id",
     "serve",
 ]

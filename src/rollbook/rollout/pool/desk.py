@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -100,6 +100,9 @@ class Desk:
     config: dict[str, Any] = field(default_factory=dict[str, Any])
     """Resolved configuration, for the record."""
     name: str = "here"
+    settled: Callable[[], Awaitable[None]] | None = None
+    """Returns when everything that the sink was given before is where it is to be; awaited before a result is told.
+    None: it is there at once."""
     _running: dict[str, asyncio.Task[Result]] = field(default_factory=dict[str, asyncio.Task[Result]], init=False)
 
     @property
@@ -113,6 +116,9 @@ class Desk:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
+            if task.cancelled() and not _cancelling():
+                # it was cancelled before its first step, so nothing of it is recorded
+                return Result(rollout=order.rollout, outcome=None, retries_left=order.retries_left)
             task.cancel()
             await asyncio.wait((task,))
             raise
@@ -159,7 +165,22 @@ class Desk:
         except asyncio.CancelledError as error:
             if error.args != (Reason.CANCELLED,):
                 raise
+        await self._settle()
         return self._result(order, next(iter(keeping.sealed), None), retries)
+
+    async def _settle(self) -> None:
+        """Being cancelled as a rollout changes nothing here: it has ended."""
+        if self.settled is None:
+            return
+        settling = asyncio.ensure_future(self.settled())
+        while not settling.done():
+            try:
+                await asyncio.wait((settling,))
+            except asyncio.CancelledError as error:
+                if error.args != (Reason.CANCELLED,):
+                    settling.cancel()
+                    raise
+        settling.result()
 
     def _result(self, order: Order, trace: Trace | None, retries: RequestRetries) -> Result:
         if trace is None:
@@ -167,3 +188,8 @@ class Desk:
         rules = self.settings.rules
         outcome = outcome_of(trace, rules, decide(trace, rules, earlier=order.earlier))
         return Result(rollout=order.rollout, outcome=outcome, retries_left=retries.left)
+
+
+def _cancelling() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

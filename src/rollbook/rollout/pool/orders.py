@@ -9,10 +9,10 @@ import msgspec
 
 from rollbook.envs import Environment
 from rollbook.errors import ConfigError
-from rollbook.rollout.loaded import derive_seed
+from rollbook.rollout.loaded import derive_seed, rollout_id
 from rollbook.trace import Reason, Task
 
-__all__ = ["EnvFactory", "GroupPlan", "GroupRules", "Order", "rollout_id"]
+__all__ = ["EnvFactory", "GroupPlan", "GroupRules", "Order"]
 
 EnvFactory = Callable[[], Environment]
 """Makes the environment of one rollout; an `Environment` class is one."""
@@ -55,11 +55,6 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         """The rollout's own seed: another one for each member, attempt and round of a task."""
         rounds = (self.round,) if self.round else ()
         return derive_seed(run_seed, self.task.id, self.member, self.attempt, *rounds)
-
-
-def rollout_id(group: str, member: int, attempt: int) -> str:
-    """Unique within a run, as the group's id is."""
-    return f"{group}-{member}" + (f".{attempt}" if attempt else "")
 
 
 class GroupRules(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,8 +20,8 @@ from typing import Any, cast
 
 import msgspec
 
+from rollbook.envs.finishing import to_its_end
 from rollbook.errors import RollbookError, UsageError
-from rollbook.rollout.finishing import to_its_end
 from rollbook.rollout.pool.desk import Result, WorkerLost
 from rollbook.rollout.pool.orders import Order
 from rollbook.rollout.pool.wire import (

@@ -1,0 +1,95 @@
+"""The desk: a result is told when its record is where it is to be, and not before, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from rollbook.errors import StoreError
+from rollbook.rollout import LoadedPolicy, Resources, RolloutSettings
+from rollbook.rollout.pool import Desk, Order
+from rollbook.trace import MemorySink, Reason, Task
+from tests.rollout.made import SMOLLM, Engine, Talk, says
+
+ORDER = Order(group="g", task=Task(id="t", prompt="Go."), member=0)
+
+
+async def at_desk(settled: Callable[[], Awaitable[None]], use: Callable[[Desk, MemorySink], Awaitable[None]]) -> None:
+    sink = MemorySink()
+    async with Resources() as resources:
+        desk = Desk(
+            make_env=Talk,
+            loaded=LoadedPolicy(Engine([says("x")]), SMOLLM.renderer),
+            settings=RolloutSettings(cancelled_as=Reason.INTERRUPTED),
+            sink=sink,
+            resources=resources,
+            settled=settled,
+        )
+        await use(desk, sink)
+        await desk.close()
+
+
+def test_a_result_waits_for_its_record_even_where_its_rollout_is_cancelled() -> None:
+    async def main() -> None:
+        gate, settling = asyncio.Event(), asyncio.Event()
+
+        async def settled() -> None:
+            settling.set()
+            await gate.wait()
+
+        async def use(desk: Desk, sink: MemorySink) -> None:
+            told = asyncio.create_task(desk.run(ORDER))
+            await asyncio.wait_for(settling.wait(), 5)
+            for _ in range(3):
+                desk.cancel(ORDER.rollout)
+                await asyncio.sleep(0)
+            assert not told.done()
+            gate.set()
+            result = await told
+            assert result.outcome is not None
+            assert result.outcome.reason is Reason.FINAL_ANSWER
+
+        await at_desk(settled, use)
+
+    asyncio.run(main())
+
+
+def test_a_stop_does_not_wait_and_nothing_is_told() -> None:
+    async def main() -> None:
+        settling, left = asyncio.Event(), asyncio.Event()
+
+        async def settled() -> None:
+            settling.set()
+            try:
+                await asyncio.sleep(1000)
+            finally:
+                left.set()
+
+        async def use(desk: Desk, sink: MemorySink) -> None:
+            told = asyncio.create_task(desk.run(ORDER))
+            await settling.wait()
+            await desk.close()
+            with pytest.raises(asyncio.CancelledError):
+                await told
+            assert list(sink.sealed) == [ORDER.rollout]
+            await asyncio.wait_for(left.wait(), 5)
+
+        await at_desk(settled, use)
+
+    asyncio.run(main())
+
+
+def test_what_cannot_be_kept_stops_the_run() -> None:
+    async def main() -> None:
+        async def settled() -> None:
+            raise StoreError("the network")
+
+        async def use(desk: Desk, sink: MemorySink) -> None:
+            with pytest.raises(StoreError, match="the network"):
+                await desk.run(ORDER)
+
+        await at_desk(settled, use)
+
+    asyncio.run(main())

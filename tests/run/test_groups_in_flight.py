@@ -1,0 +1,156 @@
+"""Groups of real runs: refilled, too few, enough, out of time, without a signal; each also stopped in the middle and
+gone on with, which comes to the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rollbook.policy import Completion, TokenIds
+from rollbook.rollout import GroupRules, LoadedPolicy
+from rollbook.run import RunConfig, run
+from rollbook.store import RunReader
+from rollbook.trace import Drop, EndingRules, Fate, Reason, RolloutFailure, Sampling, facts
+from tests.rollout.made import SMOLLM, Engine, says
+from tests.run.test_runner import notes
+
+Mood = Callable[[int, int], str]
+"""Of group and member: what the engine makes of it."""
+
+
+class Moods(Engine):
+    """Says right or wrong, loses the rollout, or hangs, as its mood is; stops for good at request `stop`."""
+
+    def __init__(self, mood: Mood, stop: int = 1 << 30) -> None:
+        super().__init__([says("x")])
+        self.mood, self.stop = mood, stop
+        self.stopped = asyncio.Event()
+
+    async def sample(self, prompt: TokenIds, sampling: Sampling, *, session: str) -> Completion:
+        await super().sample(prompt, sampling, session=session)
+        if len(self.requests) > self.stop:
+            self.stopped.set()
+            await asyncio.sleep(1000)
+        await asyncio.sleep(0.01)
+        _, group, member = session.split("-")
+        mood = self.mood(int(group), int(member.partition(".")[0]))
+        if mood == "lost":
+            raise RolloutFailure(Reason.SANDBOX_LOST, "as its mood was")
+        if mood == "stuck":
+            await asyncio.sleep(1000)
+        return says(mood)
+
+
+@dataclass(frozen=True)
+class Case:
+    rules: GroupRules
+    mood: Mood
+    votes: dict[int, dict[int, float]]
+    """By group and member."""
+
+
+def right_or_wrong(member: int) -> str:
+    return "wrong" if member % 2 else "right"
+
+
+CASES = {
+    "refill": Case(
+        GroupRules(refill=1),
+        lambda group, member: "lost" if (group, member) == (0, 1) else right_or_wrong(member),
+        {0: {0: 1, 2: 1, 3: 0, 4: 1}, 1: {0: 1, 1: 0, 2: 1, 3: 0}},
+    ),
+    "the replacement is lost too": Case(
+        GroupRules(refill=1),
+        lambda group, member: "lost" if group == 0 and member in (1, 4) else right_or_wrong(member),
+        {0: {0: 1, 2: 1, 3: 0}, 1: {0: 1, 1: 0, 2: 1, 3: 0}},
+    ),
+    "min_used": Case(
+        GroupRules(min_used=3),
+        lambda group, member: "lost" if group == 0 and member > 1 else right_or_wrong(member),
+        {0: {}, 1: {0: 1, 1: 0, 2: 1, 3: 0}},
+    ),
+    "enough": Case(
+        GroupRules(enough=2),
+        lambda group, member: "stuck" if member > 1 else right_or_wrong(member),
+        {0: {0: 1, 1: 0}, 1: {0: 1, 1: 0}},
+    ),
+    "deadline": Case(
+        GroupRules(deadline=0.8),
+        lambda group, member: "stuck" if (group, member) == (1, 3) else right_or_wrong(member),
+        {0: {0: 1, 1: 0, 2: 1, 3: 0}, 1: {0: 1, 1: 0, 2: 1}},
+    ),
+    "resample": Case(
+        GroupRules(resample=3),
+        lambda group, member: "right" if group in (0, 2) else right_or_wrong(member),
+        {0: dict.fromkeys(range(4), 1.0), 2: dict.fromkeys(range(4), 1.0)}
+        | {group: {0: 1, 1: 0, 2: 1, 3: 0} for group in (1, 3)},
+    ),
+}
+
+
+def config_of(case: Case) -> RunConfig:
+    rules = EndingRules().override({Reason.SANDBOX_LOST: Drop()})
+    return RunConfig(environment="runner-quiz", tasks=2, group=4, groups=case.rules, rules=rules)
+
+
+async def live(folder: Path, case: Case, engine: Moods, *, resume: bool = False) -> None:
+    loaded = LoadedPolicy(engine, SMOLLM.renderer)
+    await run(config_of(case), folder, policy=loaded, concurrency=6, start_jitter=0.0, resume=resume)
+
+
+async def stopped(folder: Path, case: Case, requests: int) -> None:
+    engine = Moods(case.mood, requests)
+    life = asyncio.create_task(live(folder, case, engine))
+    async with asyncio.timeout(20):
+        await engine.stopped.wait()
+    life.cancel()
+    await asyncio.gather(life, return_exceptions=True)
+    assert asyncio.all_tasks() == {asyncio.current_task()}, "something is left running"
+
+
+def check(folder: Path, case: Case) -> None:
+    reader = RunReader(folder, strict=True)
+    given = facts.advantages(reader.annotations())
+    fates = facts.dispositions(reader.annotations())
+    votes: dict[int, dict[int, float | None]] = {group: {} for group in case.votes}
+    for row in reader.summaries():
+        known = given.get(row.rollout)
+        if known is not None and known.advantage is not None:
+            votes[int(row.group.rpartition("-")[2])][row.member] = row.reward
+            assert fates[row.rollout].fate is Fate.USED
+        else:
+            assert fates[row.rollout].fate is not Fate.USED
+    assert votes == case.votes
+    closed = defaultdict[str, int](int)
+    for note in notes(folder, "advantage"):
+        closed[note.rollout] += 1
+    late = {row.rollout for row in reader.summaries() if row.reason is Reason.CANCELLED}
+    assert set(closed) == {row.rollout for row in reader.summaries()} - late
+    assert set(closed.values()) == {1}, "a group closes once"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_run_closes_its_groups_by_the_rules(tmp_path: Path, name: str) -> None:
+    asyncio.run(live(tmp_path / "run", CASES[name], Moods(CASES[name].mood)))
+    check(tmp_path / "run", CASES[name])
+
+
+@pytest.mark.parametrize("requests", [2, 5])
+@pytest.mark.parametrize("name", CASES)
+def test_a_run_that_was_stopped_in_the_middle_comes_to_the_same(tmp_path: Path, name: str, requests: int) -> None:
+    stop_and_go_on(tmp_path / "run", CASES[name], requests)
+
+
+def test_groups_without_a_signal_are_known_again(tmp_path: Path) -> None:
+    stop_and_go_on(tmp_path / "run", CASES["resample"], 11)
+
+
+def stop_and_go_on(folder: Path, case: Case, requests: int) -> None:
+    asyncio.run(stopped(folder, case, requests))
+    asyncio.run(live(folder, case, Moods(case.mood), resume=True))
+    check(folder, case)
