@@ -88,7 +88,7 @@ MUTANTS = [
     Mutant(
         "any path is this machine's",
         "run/served.py",
-        "if not path.is_absolute() or not path.exists():",
+        "if not path.is_absolute() or not _is_there(path):",
         "if False:",
         f"{SERVED}::test_what_cannot_be_found_says_what_to_do",
     ),

@@ -200,8 +200,8 @@ MUTANTS = [
     ),
     asking(
         "a stop string carries over a cut",
-        "return not sampling.stop and sampling.grammar is None",
-        "return True",
+        "if not aborted or not (sampling.stop or sampling.grammar is not None):",
+        "if True:",
         "test_an_abort_under_a_stop_string_begins_again_out_of_the_budget",
     ),
     Mutant(

@@ -98,3 +98,14 @@ def test_numbers_that_do_not_fit_are_refused(text: str) -> None:
     with pytest.raises(RolloutFailure, match="expert") as caught:
         experts_of_shape(text, 1, (1, 1))
     assert caught.value.reason is Reason.ENGINE_CONTRACT
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["{'descr': (", "'" * 3, "{[]: 1}", "-" * 9000, "(" * 9000, "\n  a\n b", "\0",
+     "{'descr': '<u2', 'fortran_order': False, 'shape': (0, 1180591620717411303424, 1)}"],
+)  # fmt: skip
+def test_a_header_that_is_none(header: str) -> None:
+    data = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
+    with pytest.raises(RolloutFailure, match="unreadable routed experts"):
+        experts_in_npy(b64encode(data).decode(), 1, 1)

@@ -82,7 +82,7 @@ def test_a_wrong_request(status: int, kind: type[Exception]) -> None:
 def test_refused_access_shows_no_key(status: int) -> None:
     with pytest.raises(UsageError, match="refuses access") as caught:
         call(answering(status, "no"), post, api_key="secret-key")
-    assert "secret-key" not in repr(caught.value) + repr(EngineAddress(url="u", api_key="secret-key"))
+    assert "secret-key" not in repr(caught.value) + repr(EngineAddress(url="http://u", api_key="secret-key"))
 
 
 def test_a_redirect_is_not_followed() -> None:
@@ -227,16 +227,11 @@ def test_a_connection_that_does_not_open() -> None:
 
 
 def test_no_url() -> None:
-    async def main() -> None:
-        client = HttpClient(EngineAddress(url="http://"))
-        await client.open()
-        try:
-            with pytest.raises(UsageError, match="is not a URL"):
-                await client.get("/x")
-        finally:
-            await client.close()
-
-    asyncio.run(main())
+    with pytest.raises(UsageError, match="is not a URL"):
+        EngineAddress(url="http://")
+    for wrong in ({"timeout": 0.0}, {"connect_timeout": float("nan")}, {"connections": -1}, {"max_reply": 0}):
+        with pytest.raises(ConfigError, match="above 0"):
+            EngineAddress(url="http://u", **wrong)
 
 
 @pytest.mark.parametrize("kind", ["whole", "pieces", "compressed"])
@@ -317,3 +312,28 @@ def test_enough_descriptors_change_nothing() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     check_descriptors(1)
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == before
+
+
+@pytest.mark.parametrize(
+    "value", ["Mon, 99999999999999999999 Jan 2026 00:00:00 GMT", "1 Jan 2026 0:0:0 +9999999999999"]
+)
+def test_a_wait_that_no_clock_can_hold_is_none(value: str) -> None:
+    found = failure(answering(503, **{"Retry-After": value}))
+    assert isinstance(found, EngineBusy)
+    assert found.retry_after is None
+
+
+@pytest.mark.parametrize(
+    "body", ['{"error": {"message": "no: SECRET!", "type": "SECRET"}}', "<p>SECRET</p>", '{"error":"SECRET"}']
+)
+def test_a_key_that_the_engine_repeats_stays_out_of_the_error(body: str) -> None:
+    key = "sekret-key-1"
+    with pytest.raises(RolloutFailure) as caught:
+        call(answering(500, body.replace("SECRET", key)), post, api_key=key)
+    assert "(the key)" in str(caught.value)
+    assert key not in str(caught.value)
+
+
+def test_what_no_request_can_hold_is_said() -> None:
+    with pytest.raises(ConfigError, match="a request cannot hold"):
+        call(answering(200), lambda client: client.post("/x", {"a": "\ud800"}))

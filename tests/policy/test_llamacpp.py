@@ -95,10 +95,13 @@ def test_before_the_start_and_behind_the_end_nothing_is_sampled(server, smollm2)
 # Faults, from a server that is told what to answer.
 
 
+TIMES = {"cache_n": 0, "prompt_n": 8, "prompt_ms": 1.0, "predicted_ms": 2.0}
+
+
 def reply(**changes):
     return {
         "tokens": [5, 2], "stop_type": "eos", "truncated": False, "tokens_evaluated": 8, "tokens_predicted": 2,
-        "timings": {"cache_n": 0, "prompt_n": 8, "prompt_ms": 1.0, "predicted_ms": 2.0},
+        "timings": TIMES,
         "completion_probabilities": [
             {"id": 5, "logprob": -1.0, "top_logprobs": [{"id": 5, "logprob": -1.0}, {"id": 6, "logprob": -2.0}]},
             {"id": 2, "logprob": -0.5},
@@ -140,6 +143,11 @@ def test_a_scripted_reply_is_read():
         (reply(tokens_evaluated=7), RolloutFailure, "engine_contract"),
         (reply(truncated=True), RolloutFailure, "ran out of its context"),
         (reply(tokens=[]), RolloutFailure, "engine_contract"),
+        (reply(tokens=[5, 2**31]), RolloutFailure, "engine_contract.*tokens"),
+        (reply(tokens=[-5, 2]), RolloutFailure, "engine_contract.*tokens"),
+        (reply(tokens=[5] * 100, tokens_predicted=100), RolloutFailure, "100 tokens, more than the 99 asked for"),
+        (reply(timings=TIMES | {"cache_n": -1, "prompt_n": 9}), RolloutFailure, "cache_n"),
+        (reply(timings=TIMES | {"prompt_ms": -1}), RolloutFailure, "prompt_ms"),
         (reply(completion_probabilities=[{"id": 9, "logprob": -1.0}]), RolloutFailure, "was not sampled there"),
         (reply(completion_probabilities=[{"id": 5, "logprob": 0.5}, {"id": 2, "logprob": -1}]), RolloutFailure, "0.5"),
         (reply(tokens=[5] * (MAX_RESCORED + 1), tokens_predicted=MAX_RESCORED + 1, completion_probabilities=[]),
@@ -164,3 +172,27 @@ def test_what_the_server_left_out_is_scored_by_a_second_request():
             {"id": 8, "logprob": -9.0, "top_logprobs": listed}])  # fmt: skip
     made = ask(reply(completion_probabilities=[{"id": 2, "logprob": -0.5}]), second)
     assert (made.logprobs.tolist(), made.rescored.tolist(), made.tries) == ([-1.5, -0.5], [0], 2)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "no longer listed"),
+        ([{"id": "o", "meta": {"n_vocab": 7, "n_ctx_train": 1}}], "no longer listed"),
+        ([{"id": "m", "meta": {"n_vocab": 0, "n_ctx_train": 1}}], "n_vocab"),
+    ],
+)
+def test_a_model_that_is_gone_at_the_second_look_is_said(rows, message):
+    first = [web.json_response({"data": [{"id": "m"}]})]
+
+    async def answer(request):
+        if request.path == "/v1/models":
+            return first.pop() if first else web.json_response({"data": rows})
+        return await handle([], request)
+
+    async def run():
+        async with serving(answer) as url, connected(url, frozenset({2})):
+            pass
+
+    with pytest.raises(UsageError, match=message):
+        asyncio.run(run())

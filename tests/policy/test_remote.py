@@ -36,16 +36,24 @@ def test_an_empty_prompt() -> None:
 
 def test_context_lengths() -> None:
     assert context_of(CONFIG, 8) == 8
-    assert context_of(remote("u", context_length=4), 8) == 4
-    assert context_of(remote("u", context_length=4), None) == 4
+    assert context_of(remote("http://u", context_length=4), 8) == 4
+    assert context_of(remote("http://u", context_length=4), None) == 4
     with pytest.raises(UsageError, match="offers 8 tokens of context, not 9"):
-        context_of(remote("u", context_length=9), 8)
+        context_of(remote("http://u", context_length=9), 8)
     with pytest.raises(UsageError, match="set one"):
         context_of(CONFIG, None)
+    for length in (0, -1, 2**31):
+        with pytest.raises(UsageError, match="no context has such a length"):
+            context_of(CONFIG, length)
+        with pytest.raises(UsageError, match="no context has such a length"):
+            context_of(remote("http://u", context_length=length), 2**31 - 1)
 
 
 def test_the_session_is_named() -> None:
     assert session_headers("r0") == {"X-Session-ID": "r0"}
+    assert session_headers("a/b:c-1.2") == {"X-Session-ID": "a/b:c-1.2"}
+    assert session_headers("a\nb\0\u4e2d") == {"X-Session-ID": "a%0Ab%00%E4%B8%AD"}
+    assert session_headers("\ud800")["X-Session-ID"].isascii()
 
 
 @pytest.mark.parametrize(

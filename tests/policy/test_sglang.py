@@ -218,6 +218,11 @@ LONG = "The input (99 tokens) is longer than the model's context length (90 toke
         (reply(output_token_logprobs=[[0.5, 5, None], [-1, 9, None]]), RolloutFailure, "as a logprob"),
         (reply(output_token_logprobs=None), RolloutFailure, "2 ids but 0"),
         (reply(completion_tokens=3), RolloutFailure, "counts 3 tokens"),
+        (reply(ids=(5, 2**31)), RolloutFailure, "engine_contract.*output_ids"),
+        (reply(ids=(-1, 9)), RolloutFailure, "engine_contract.*output_ids"),
+        (reply() | {"prompt_token_ids": [1, 2, 2**40]}, RolloutFailure, "engine_contract.*prompt_token_ids"),
+        (reply(cached_tokens=4), RolloutFailure, "4 prompt tokens came from the cache, 3 were sent"),
+        (reply(cached_tokens=-1), RolloutFailure, "engine_contract.*cached_tokens"),
         (reply(prompt_tokens=2), RolloutFailure, "counted 2 prompt tokens"),
         (reply() | {"prompt_token_ids": [1, 2]}, RolloutFailure, "another prompt"),
         (reply(ids=(5, 6), finish={"type": "length", "length": 2}), RolloutFailure, "behind 2 of 8"),
@@ -281,3 +286,8 @@ def test_a_request_that_took_too_long_is_aborted_too():
         ask(server, seconds=0.2)
     assert caught.value.reason is Reason.ENGINE_TIMEOUT
     assert server.aborted == [server.asked[0][0]["rid"]]
+
+
+def test_cached_tokens_of_several_prefills_are_not_the_prompts():
+    assert ask(Server(reply(num_retractions=0))).cached_tokens == 2
+    assert ask(Server(reply(num_retractions=1, cached_tokens=9))).cached_tokens is None

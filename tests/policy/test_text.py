@@ -196,3 +196,52 @@ def test_the_server_of_llamacpp_is_such_an_endpoint(smollm2):
         server.stop()
     assert (made.finish, made.completion_tokens, bool(made.message.content)) == (Finish.LENGTH, 5, True)
     assert made.prompt_tokens is not None
+
+
+def test_arguments_that_are_no_text_stay_as_they_came():
+    body = """{"choices": [{"finish_reason": "tool_calls", "message": {"role": "assistant", "tool_calls": [
+        {"id": "a", "function": {"name": "add", "arguments": {"n": 1.0e2, "n": 123456789012345678901}}},
+        {"id": "b", "function": {"name": "add", "arguments": DEEP}}]}}]}"""
+    for depth in (10, 900, 960, 980, 990, 1000, 100_000):  # wherever the reader's own limit of recursion is
+        deep = "[" * depth + "]" * depth
+        try:
+            made = ask(Endpoint(web.Response(text=body.replace("DEEP", deep), content_type="application/json")))
+        except RolloutFailure as failure:
+            assert failure.reason is Reason.ENGINE_CONTRACT  # noqa: PT017 (either is right)
+        else:
+            assert [call.arguments for call in made.calls] == ['{"n": 1.0e2, "n": 123456789012345678901}', deep]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (said(role="user"), "role"),
+        (said(refusal="no"), "both a text and a refusal"),
+        (said(None, "tool_calls"), "the reply has none"),
+        (said(None, "tool_calls", []), "the reply has none"),
+        (said(usage=(2**31, 1)), "prompt_tokens"),
+        (said(usage=(-1, 1)), "prompt_tokens"),
+        (said([{"type": "text"}]), "content"),
+    ],
+)
+def test_a_reply_that_does_not_agree_with_itself_is_refused(answer, message):
+    with pytest.raises(RolloutFailure, match=f"engine_contract.*{message}"):
+        ask(Endpoint(answer))
+
+
+def test_an_id_names_one_call():
+    answer = said(None, "tool_calls", [("add", "{}"), ("add", "{}")])
+    for call in answer["choices"][0]["message"]["tool_calls"]:
+        call["id"] = "c"
+    with pytest.raises(RolloutFailure, match="two tool calls have one id"):
+        ask(Endpoint(answer))
+
+
+def test_a_refusal_beside_an_empty_text_is_what_was_said():
+    assert ask(Endpoint(said("", refusal="no"))).message.content == "no"
+
+
+@pytest.mark.parametrize("length", [0, -1, 2**31])
+def test_a_context_that_is_none_is_refused_at_the_start(length):
+    with pytest.raises(UsageError, match="no context has such a length"):
+        ask(Endpoint(models={"data": [{"id": "m", "max_model_len": length}]}))

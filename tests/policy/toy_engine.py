@@ -93,7 +93,7 @@ class ToyEngine:
             versions=((3, len(ids)),) if self.versions else (),
             prompt_tokens=len(prompt) if self.count else None,
             prompt_ids=prompt if self.echo else None,
-            cached_tokens=self.cached,
+            cached_tokens=None if self.cached is None else min(self.cached, len(prompt)),
         )
 
     def _refuse(self, prompt: TokenIds, sampling: Sampling) -> None:

@@ -298,6 +298,23 @@ def test_an_abort_before_the_first_token_leaves_a_call_without_a_node() -> None:
     assert (trace.calls[0].node, trace.calls[1].node, len(trace.policy_nodes)) == (None, None, 0)
 
 
+def test_what_was_sampled_is_kept_where_the_engine_refuses_to_go_on() -> None:
+    partial = completion(ids_of("fi", stop=False), Finish.ABORT)
+    trace = play(Talk(), partial, ConfigError("HTTP 400"))
+    assert why(trace) is Reason.INTERNAL
+    assert trace.graph.sampled_count == len(partial.token_ids)
+    assert [(call.finish, call.error) for call in trace.calls] == [(Finish.ERROR, "HTTP 400"), (Finish.ABORT, None)]
+
+
+def test_aborts_under_a_stop_string_are_calls_of_the_record_each() -> None:
+    """Also where one before the first token came first and the budget ends behind it."""
+    aborted = completion(ids_of("fi", stop=False), Finish.ABORT)
+    limits = Limits(request_retries=1)
+    trace = play(Talk(), completion([], Finish.ABORT), aborted, aborted, limits=limits, sampling=Sampling(stop=("x",)))
+    assert (why(trace), trace.graph.sampled_count) == (Reason.ENGINE_UNREACHABLE, 0)
+    assert [call.finish for call in trace.calls] == [Finish.ERROR, Finish.ERROR, Finish.ABORT]
+
+
 @pytest.mark.parametrize("reason", [Reason.ENGINE_TIMEOUT, Reason.RATE_LIMITED, Reason.ENGINE_UNREACHABLE])
 def test_a_failing_engine_is_that_error_with_its_call(reason: Reason) -> None:
     trace = play(Talk(), RolloutFailure(reason, "HTTP 503"))

@@ -10,6 +10,7 @@ import pytest
 from rollbook import LoadedPolicy, ScriptedPolicy, UsageError, load_policy
 from rollbook.policy.testing import Dialect, EngineShape, FakeEngine, Fault, FaultPlan
 from rollbook.run import refuse_unfit
+from rollbook.trace import Sampling
 from tests.run.run_made import model_folder, renderer
 
 
@@ -68,3 +69,13 @@ def test_what_is_no_engine_behind_a_url_is_not_asked(name: str, tmp_path: Path) 
 
     policy = ScriptedPolicy(never, name=name)  # type: ignore[arg-type]
     asyncio.run(refuse_unfit(LoadedPolicy(policy, renderer(model_folder(tmp_path)))))
+
+
+def test_the_runs_own_sampling_is_held_to_the_contract_too(tmp_path: Path) -> None:
+    folder = model_folder(tmp_path)
+    with fake(Dialect.VLLM, folder, check=Fault.NAN) as engine:
+        loaded = load_policy(f"vllm:{engine.url}", tokenizer=folder)
+        with pytest.raises(UsageError, match="not fit to train on with this sampling"):
+            asyncio.run(refuse_unfit(loaded, Sampling(temperature=0.7)))
+    with fake(Dialect.VLLM, folder, check=Fault.SERVER_ERROR) as engine:
+        asyncio.run(refuse_unfit(load_policy(f"vllm:{engine.url}", tokenizer=folder), Sampling(temperature=0.7)))

@@ -149,3 +149,48 @@ def test_a_text_only_endpoint_has_no_renderer_and_takes_nothing_of_one(tmp_path:
         load_policy(name, tokenizer=tmp_path)
     with pytest.raises(UsageError, match="text-only endpoint"):
         load_renderer(name)
+
+
+def test_no_redirect_is_followed_for_it_would_carry_the_key(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        seen.append(request.path)
+        return web.Response(status=302, headers={"Location": "/stolen"})
+
+    async def run() -> None:
+        async with serving(handle) as url:
+            await asyncio.to_thread(lambda: files(f"vllm:{url}", tmp_path, api_key="sekret-key"))
+
+    with pytest.raises(UsageError, match="HTTP 302"):
+        asyncio.run(run())
+    assert seen == ["/v1/models"]
+
+
+@pytest.mark.parametrize("key", ["s3cret\n", "s3cret\u4e2d"])
+def test_a_key_that_no_header_holds_is_refused_and_not_shown(key: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="key is empty or holds") as caught:
+        files("vllm:http://127.0.0.1:1", tmp_path, api_key=key)
+    assert "s3" not in str(caught.value)
+
+
+def test_a_path_that_no_machine_has_is_not_there(tmp_path: Path) -> None:
+    rows = [{"id": "m", "root": "/" + "a" * 5000}]
+    with pytest.raises(UsageError, match="not on this machine"):
+        against({"/v1/models": {"data": rows}}, lambda url: files(f"vllm:{url}", tmp_path))
+
+
+def test_an_answer_that_drips_has_an_end(tmp_path: Path) -> None:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        reply = web.StreamResponse()
+        await reply.prepare(request)
+        while True:
+            await reply.write(b" ")
+            await asyncio.sleep(0.05)
+
+    async def run() -> None:
+        async with serving(handle) as url:
+            await asyncio.to_thread(lambda: files(f"vllm:{url}", tmp_path, seconds=0.3))
+
+    with pytest.raises(UsageError, match="no whole answer within"):
+        asyncio.run(run())

@@ -286,6 +286,12 @@ def judge_overflow(answer: Answer, size: int, context_length: int) -> PolicyFind
     return PolicyFinding(about=about, verdict=DIFFERS, detail=detail)
 
 
+def no_overflow(context_length: int) -> PolicyFinding:
+    """A context that is too long for a prompt beyond it."""
+    detail = f"a context of {context_length} tokens is too long to overrun"
+    return PolicyFinding(about=PolicyCheck.OVERFLOW, verdict=UNKNOWN, detail=detail)
+
+
 def judge_abort(cancelled: int, before: float, after: float) -> PolicyFinding:
     """Seconds for one token, before long requests ran and after `cancelled` of them were cancelled."""
     about, numbers = PolicyCheck.ABORT, {"cancelled": float(cancelled), "before": before, "after": after}

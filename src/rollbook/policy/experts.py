@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import binascii
 import io
+import tokenize
 from math import prod
 from typing import Any, cast
 
@@ -22,6 +23,8 @@ __all__ = ["experts_in_npy", "experts_of_shape"]
 
 _KINDS = ("|u1", "<u2", "<i4")
 _LARGEST = 2**16 - 1
+_UNREADABLE = (ValueError, EOFError, TypeError, OverflowError, MemoryError, SyntaxError, tokenize.TokenError)
+"""What numpy's reader raises at headers that are none; it reads them as Python's literals."""
 
 
 def experts_in_npy(text: str, tokens: int, prompt_tokens: int) -> npt.NDArray[np.uint16]:
@@ -31,7 +34,7 @@ def experts_in_npy(text: str, tokens: int, prompt_tokens: int) -> npt.NDArray[np
     """
     try:
         routed = _array(binascii.a2b_base64(text, strict_mode=True))
-    except (ValueError, EOFError) as error:
+    except _UNREADABLE as error:
         raise RolloutFailure(Reason.ENGINE_CONTRACT, f"unreadable routed experts: {error}") from error
     if len(routed) not in (tokens, tokens + prompt_tokens - 1):
         detail = f"routed experts of {len(routed)} positions for {tokens} tokens behind {prompt_tokens}"

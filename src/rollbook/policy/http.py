@@ -3,7 +3,7 @@
 Rules: one call here is one request; whoever asks decides whether to ask again. An answer that says "not now" (429, 503)
 is `EngineBusy`, with the engine's own Retry-After; no answer in time is `engine_timeout`; no connection, a connection
 that breaks, a body that ends early and every other 5xx are `engine_unreachable`; other refusals are a wrong request, so
-a `ConfigError`. Nothing of what is sent in headers appears in an error.
+a `ConfigError`. Nothing of what is sent in headers appears in an error, also where the engine repeats it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from math import isnan
+from math import inf, isnan
 from time import time
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ import aiohttp
 import msgspec
 
 from rollbook.errors import ConfigError, UsageError
+from rollbook.policy.address import check_key, redacted, url_problem
 from rollbook.policy.protocol import EngineBusy
 from rollbook.trace.ending import Reason, RolloutFailure
 
@@ -36,6 +37,8 @@ OTHER_DESCRIPTORS = 128
 """File descriptors that a process may need beside its connections."""
 MAX_RETRY_AFTER = 3600.0
 """The longest wait that an engine can ask for, in seconds."""
+LEAST_SECRET = 8
+"""Characters of a key that is looked for in errors; a shorter one (``none``, ``EMPTY``) guards nothing."""
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
@@ -48,13 +51,23 @@ class EngineAddress:
     api_key: str | None = field(default=None, repr=False)
     """Sent as a bearer token; never recorded, never shown."""
     connections: int = 1024
-    """Open at once; further requests wait for one."""
+    """Open at once; further requests wait for one. 0: no bound."""
     timeout: float = 600.0
     """Seconds from request to the end of its reply, the engine's queue included."""
     connect_timeout: float = 10.0
     """Seconds for a connection to open; a queue at the engine comes after it."""
     max_reply: int = 256 << 20
     """Bytes of one reply that are read; more is no reply."""
+
+    def __post_init__(self) -> None:
+        if problem := url_problem(self.url):
+            raise ConfigError(f"{redacted(self.url)!r} {problem}")
+        check_key(self.api_key)
+        bounds = (self.timeout, self.connect_timeout, self.max_reply)
+        if self.connections < 0 or not all(0 < each < inf for each in bounds):  # a timeout of 0 would be none
+            raise ConfigError(
+                "an engine's timeouts and bytes of a reply are finite numbers above 0, connections not below"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +78,8 @@ class HttpReply:
     body: bytes
     retry_after: float | None
     """Seconds; None where the engine does not say."""
+    secret: str | None = field(default=None, repr=False)
+    """The key that was sent: where the reply repeats it, it stays out of errors."""
 
     def decode(self, kind: type[_Type]) -> _Type:
         """Read the JSON body. Raises `RolloutFailure` (`engine_contract`)."""
@@ -121,19 +136,20 @@ class HttpClient:
     ) -> HttpReply:
         """One request, one reply of any status; `body` goes as JSON. `seconds`: instead of the address's timeout.
 
-        Raises `RolloutFailure` where no reply came.
+        Raises `RolloutFailure` where no reply came, and `ConfigError` for what no request can hold.
         """
         if self._session is None:
             raise RolloutFailure(Reason.ENGINE_UNREACHABLE, "the client of the engine is closed")
         within = self.address.timeout if seconds is None else seconds
         limit = aiohttp.ClientTimeout(total=within, sock_connect=self.address.connect_timeout)
-        data = None if body is None else msgspec.json.encode(body)
+        data = None if body is None else _json(body)
         try:
             async with self._session.request(
                 method, self.address.url + path, data=data, headers=headers, timeout=limit, allow_redirects=False
             ) as reply:
                 body = await _read(reply, self.address.max_reply)
-                return HttpReply(reply.status, body, _retry_after(reply.headers.get("Retry-After")))
+                wait = _retry_after(reply.headers.get("Retry-After"))
+                return HttpReply(reply.status, body, wait, self.address.api_key)
         except aiohttp.ConnectionTimeoutError as error:
             detail = f"no connection within {self.address.connect_timeout:g} s"
             raise RolloutFailure(Reason.ENGINE_UNREACHABLE, detail) from error
@@ -181,8 +197,20 @@ def error_of(reply: HttpReply) -> tuple[str, str]:
     try:
         error = msgspec.json.decode(reply.body, type=_ErrorReply).error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return reply.body[:200].decode("utf-8", "replace"), ""
-    return (error[:500], "") if isinstance(error, str) else (error.message[:500], error.type[:100])
+        return _without(reply.secret, reply.body[:4096].decode("utf-8", "replace"))[:200], ""
+    message, kind = (error, "") if isinstance(error, str) else (error.message, error.type)
+    return _without(reply.secret, message)[:500], _without(reply.secret, kind)[:100]
+
+
+def _without(secret: str | None, text: str) -> str:
+    return text if secret is None or len(secret) < LEAST_SECRET else text.replace(secret, "(the key)")
+
+
+def _json(body: Any) -> bytes:
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"a request cannot hold what was asked for: {error}") from error
 
 
 def check_descriptors(connections: int) -> None:
@@ -230,7 +258,7 @@ def _unreachable(error: Exception, address: EngineAddress) -> Exception:
             f"no file descriptor is left for a connection to {address.url}: raise the limit (ulimit -n) or run fewer "
             f"rollouts at once; up to {address.connections} connections are allowed"
         )
-    return RolloutFailure(Reason.ENGINE_UNREACHABLE, str(error) or type(error).__name__)
+    return RolloutFailure(Reason.ENGINE_UNREACHABLE, str(error)[:500] or type(error).__name__)
 
 
 def _retry_after(value: str | None) -> float | None:
@@ -242,6 +270,6 @@ def _retry_after(value: str | None) -> float | None:
     except ValueError:
         try:
             seconds = parsedate_to_datetime(value).timestamp() - time()
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
     return None if isnan(seconds) else min(max(seconds, 0.0), MAX_RETRY_AFTER)

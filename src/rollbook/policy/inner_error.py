@@ -48,4 +48,4 @@ def _inner_error(reply: HttpReply) -> HttpReply | None:
     status: int = HTTPStatus.INTERNAL_SERVER_ERROR
     if isinstance(code, int) and HTTPStatus.BAD_REQUEST <= code < 600:
         status = code
-    return HttpReply(status, reply.body, reply.retry_after)
+    return HttpReply(status, reply.body, reply.retry_after, reply.secret)

@@ -39,10 +39,10 @@ class LlamacppPolicy(RemoteClient):
         self._vocabulary = 0
 
     async def _greet(self, http: HttpClient) -> PolicyInfo:
-        await served_model(http, self._config)
+        model = await served_model(http, self._config)
         props = (await http.get("/props", seconds=GREETING_SECONDS)).decode(_Props)
-        meta = (await http.get("/v1/models", seconds=GREETING_SECONDS)).decode(ModelMeta).data[0].meta
-        self._vocabulary = meta.n_vocab
+        listed = (await http.get("/v1/models", seconds=GREETING_SECONDS)).decode(ModelMeta)
+        self._vocabulary = listed.vocabulary(model.id)
         return PolicyInfo(
             name=self._config.name,
             engine=f"llama.cpp {props.build_info}".strip(),

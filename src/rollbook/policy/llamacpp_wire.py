@@ -9,7 +9,7 @@ dropped.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -59,6 +59,11 @@ _WHOLE = "root ::= [a-z]+"
 # such a one, and it does not touch the listed distribution, which is raw.
 
 
+_Id = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+_Milliseconds = Annotated[float, msgspec.Meta(ge=0.0)]
+
+
 class _Entry(msgspec.Struct):
     id: int
     logprob: float
@@ -66,16 +71,16 @@ class _Entry(msgspec.Struct):
 
 
 class _Timings(msgspec.Struct):
-    cache_n: int
-    prompt_n: int
-    prompt_ms: float
-    predicted_ms: float
+    cache_n: _Count
+    prompt_n: _Count
+    prompt_ms: _Milliseconds
+    predicted_ms: _Milliseconds
 
 
 class Reply(msgspec.Struct):
     """The fields of a reply that are read."""
 
-    tokens: list[int]
+    tokens: list[_Id]
     stop_type: str
     truncated: bool
     tokens_evaluated: int
@@ -112,6 +117,8 @@ class Reply(msgspec.Struct):
             )
         elif self.tokens_predicted != len(self.tokens):
             problem = f"the engine sampled {self.tokens_predicted} tokens and returned {len(self.tokens)}"
+        elif len(self.tokens) > asked:
+            problem = f"{len(self.tokens)} tokens, more than the {asked} asked for"
         if problem:
             raise RolloutFailure(Reason.ENGINE_CONTRACT, problem)
         if self.stop_type == "limit" and len(self.tokens) < asked:
@@ -119,11 +126,12 @@ class Reply(msgspec.Struct):
 
 
 class _Meta(msgspec.Struct):
-    n_vocab: int
+    n_vocab: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
     n_ctx_train: int
 
 
 class _Model(msgspec.Struct):
+    id: str
     meta: _Meta
 
 
@@ -131,6 +139,13 @@ class ModelMeta(msgspec.Struct):
     """The reply of ``/v1/models``."""
 
     data: list[_Model]
+
+    def vocabulary(self, model: str) -> int:
+        """Ids that `model` has. Raises `RolloutFailure` (`engine_contract`)."""
+        for each in self.data:
+            if each.id == model:
+                return each.meta.n_vocab
+        raise RolloutFailure(Reason.ENGINE_CONTRACT, f"the model {model!r} is no longer listed")
 
 
 def check_sampling(sampling: Sampling, stop_ids: frozenset[int]) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import msgspec
 
 from rollbook.errors import UsageError
+from rollbook.policy.address import redacted, url_problem
 
 __all__ = ["EngineKind", "LocalName", "PolicyName", "RemoteName", "ScriptedName", "TextName", "parse_policy_name"]
 
@@ -84,10 +84,11 @@ PolicyName = LocalName | RemoteName | TextName | ScriptedName
 def parse_policy_name(text: str) -> PolicyName:
     """Read a policy's name. Raises `UsageError` that shows what runs; ``str()`` of the result is the full name."""
     head, colon, rest = text.partition(":")
+    shown = redacted(text)
     if text == "local":
         return LocalName(DEFAULT_MODEL)
     if not colon or not rest:
-        raise UsageError(f"{text!r} is not a policy{_hint(head)}: name it {RUNS}")
+        raise UsageError(f"{shown!r} is not a policy{_hint(head)}: name it {RUNS}")
     if head == "local":
         return LocalName(rest)
     if head == "scripted":
@@ -95,14 +96,14 @@ def parse_policy_name(text: str) -> PolicyName:
     if head == "text":
         url, _, model = rest.partition("#")
         if not model:
-            raise UsageError(f"{text!r} names no model: write text:URL#MODEL")
-        return TextName(_url(text, url), model)
+            raise UsageError(f"{shown!r} names no model: write text:URL#MODEL")
+        return TextName(_url(shown, url), model)
     if engine := _ENGINES.get(head):
         url, mark, model = rest.partition("#")
         if mark and not model:
-            raise UsageError(f"{text!r} names no model behind its #: write {head}:URL#MODEL, or {head}:URL alone")
-        return RemoteName(engine, _url(text, url), model or None)
-    raise UsageError(f"{text!r}: unknown kind of policy {head!r}{_hint(head)}: name it {RUNS}")
+            raise UsageError(f"{shown!r} names no model behind its #: write {head}:URL#MODEL, or {head}:URL alone")
+        return RemoteName(engine, _url(shown, url), model or None)
+    raise UsageError(f"{shown!r}: unknown kind of policy {head!r}{_hint(head)}: name it {RUNS}")
 
 
 def _hint(kind: str) -> str:
@@ -110,12 +111,7 @@ def _hint(kind: str) -> str:
     return f" (did you mean {close[0]!r}?)" if close and close[0] != kind else ""
 
 
-def _url(text: str, url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        fine = False
-    if not fine:
-        raise UsageError(f"{text!r}: {url!r} is not a URL; it starts with http:// or https:// and a host")
+def _url(shown: str, url: str) -> str:
+    if problem := url_problem(url):
+        raise UsageError(f"{shown!r}: {redacted(url)!r} {problem}")
     return url.rstrip("/")

@@ -7,7 +7,6 @@ supplied is marked in `rescored`; whatever breaks this is an `engine_contract` f
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol, cast
 
@@ -115,33 +114,34 @@ class RemotePolicy:
     """The base of the clients of engines behind a URL: a run tries those before it begins."""
 
 
+_Seconds = Annotated[float, msgspec.Meta(ge=0.0, lt=2.0**31)]
+
+
 class _Told(msgspec.Struct, frozen=True):
     """What an engine says beside its arrays, held to its types."""
 
     logprob_kind: LogprobKind
     finish: Finish
-    engine_finish: str
+    engine_finish: Annotated[str, msgspec.Meta(max_length=1000)]
     versions: tuple[tuple[Annotated[int, msgspec.Meta(lt=2**31)], int], ...]
     prompt_tokens: int | None
-    cached_tokens: int | None
-    tries: int
-    queue: float | None
-    prefill: float | None
-    decode: float | None
+    cached_tokens: Annotated[int, msgspec.Meta(ge=0)] | None
+    tries: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+    queue: _Seconds | None
+    prefill: _Seconds | None
+    decode: _Seconds | None
 
 
 def _check_types(completion: Completion) -> None:
     """Python holds no field to its type, and what a completion says goes into the record."""
     try:
-        told = msgspec.convert(completion, _Told, from_attributes=True)
+        msgspec.convert(completion, _Told, from_attributes=True)
     except msgspec.ValidationError as error:
         raise RolloutFailure(Reason.ENGINE_CONTRACT, f"the reply is no completion: {error}") from error
     arrays = cast("tuple[object, ...]", (completion.token_ids, completion.logprobs, completion.rescored))
     if not all(isinstance(each, np.ndarray) and each.ndim == 1 for each in arrays):
         raise RolloutFailure(Reason.ENGINE_CONTRACT, "ids, logprobs and rescored positions are no flat arrays")
     _check_experts(completion.routed_experts, len(completion.token_ids))
-    if not all(map(math.isfinite, filter(None, (told.queue, told.prefill, told.decode)))):
-        raise RolloutFailure(Reason.ENGINE_CONTRACT, "a time is not finite")
 
 
 def _check_experts(experts: object, tokens: int) -> None:
@@ -173,6 +173,10 @@ def check_completion(completion: Completion, prompt: TokenIds, sampling: Samplin
         (
             completion.prompt_tokens in (None, len(prompt)),
             f"the engine counted {completion.prompt_tokens} prompt tokens, {len(prompt)} were sent",
+        ),
+        (
+            completion.cached_tokens is None or completion.cached_tokens <= len(prompt),
+            f"{completion.cached_tokens} prompt tokens came from the cache, {len(prompt)} were sent",
         ),
         (
             completion.prompt_ids is None or np.array_equal(completion.prompt_ids, prompt),

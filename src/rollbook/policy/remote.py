@@ -11,6 +11,8 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from string import punctuation
+from urllib.parse import quote
 
 import msgspec
 
@@ -34,6 +36,9 @@ __all__ = [
 
 GREETING_SECONDS = 30.0
 """How long one question at the start may take."""
+MOST_CONTEXT = 2**31 - 1
+"""Tokens of a context, at most."""
+_IN_HEADERS = punctuation.replace("%", "") + " "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +179,9 @@ def context_of(config: RemoteConfig, offered: int | None) -> int:
     """The context length to hold: what the engine offers, or less where the configuration does. Raises `UsageError`."""
     if offered is None and config.context_length is None:
         raise UsageError(f"{config.name} does not say its context length: set one")
+    if not all(0 < length <= MOST_CONTEXT for length in (offered, config.context_length) if length is not None):
+        said = f"{offered} by the engine, {config.context_length} by the configuration"
+        raise UsageError(f"{config.name}: no context has such a length ({said}): see how the engine was started")
     if offered is None or config.context_length is None:
         return offered or config.context_length or 0
     if config.context_length > offered:
@@ -195,5 +203,6 @@ def room_for(prompt_tokens: int, sampling: Sampling, context_length: int) -> int
 
 
 def session_headers(session: str) -> dict[str, str]:
-    """Names the rollout: for routers that keep a session on one replica, and for the engine's own log."""
-    return {"X-Session-ID": session}
+    """Names the rollout: for routers that keep a session on one replica, and for the engine's own log. What a header
+    cannot hold goes as in a URL."""
+    return {"X-Session-ID": quote(session, _IN_HEADERS, errors="surrogatepass")}

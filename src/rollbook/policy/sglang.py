@@ -163,7 +163,7 @@ class SglangPolicy(RemoteClient):
             engine_finish=str(meta.finish_reason),
             prompt_tokens=meta.prompt_tokens,
             prompt_ids=None if reply.prompt_token_ids is None else np.array(reply.prompt_token_ids, np.int32),
-            cached_tokens=meta.cached_tokens,
+            cached_tokens=reply.cached_tokens,
             routed_experts=experts,
             queue=meta.queue_time,
         )

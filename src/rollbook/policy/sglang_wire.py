@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -42,6 +42,9 @@ MAX_STOPS = 32
 """Stop strings that one request may have."""
 _OVERFLOW = re.compile(r"longer than the model's context length|maximum context length|maximum allowed length")
 _RANGES = (("presence_penalty", -2.0, 2.0), ("frequency_penalty", -2.0, 2.0), ("repetition_penalty", 0.0, 2.0))
+
+
+_Id = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
@@ -96,6 +99,7 @@ class _Meta(msgspec.Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
+    num_retractions: int | None = None
     weight_version: str | None = None
     weight_versions: list[WeightSpan] | None = None
     output_token_logprobs: list[tuple[float | None, int, str | None]] | None = None
@@ -107,9 +111,9 @@ class _Meta(msgspec.Struct):
 class Reply(msgspec.Struct):
     """The fields of a reply that are read."""
 
-    output_ids: list[int]
+    output_ids: list[_Id]
     meta_info: _Meta
-    prompt_token_ids: list[int] | None = None
+    prompt_token_ids: list[_Id] | None = None
 
     @classmethod
     def of(cls, reply: HttpReply) -> Reply:
@@ -131,6 +135,13 @@ class Reply(msgspec.Struct):
         if list(beside) != ids:
             raise _contract("the ids beside the logprobs are not those that were sampled")
         return checked_logprobs(values)
+
+    @property
+    def cached_tokens(self) -> int | None:
+        """Prompt tokens out of the cache; None also where they were counted over several prefills: a request that was
+        taken back (for memory, or for new weights) is prefilled again with what it had sampled."""
+        meta = self.meta_info
+        return None if meta.num_retractions else meta.cached_tokens
 
     def listed(self) -> dict[int, float]:
         """The highest logprobs of the first sampled place by id; empty where they are not listed."""

@@ -45,7 +45,7 @@ def finish_of(
         return Finish.STOP_STRING
     if tokens == limit:
         return Finish.LENGTH
-    detail = f"finish {word!r} behind {tokens} of {limit} tokens, and the last id {last} is no end of a turn"
+    detail = f"finish {word!r:.80} behind {tokens} of {limit} tokens, and the last id {last} is no end of a turn"
     raise RolloutFailure(Reason.ENGINE_CONTRACT, detail)
 
 

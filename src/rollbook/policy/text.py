@@ -15,7 +15,15 @@ from rollbook.errors import UsageError
 from rollbook.policy.endpoint import NO_CONTEXT, TextEndpoint, TextReply
 from rollbook.policy.http import HttpClient, failure_of
 from rollbook.policy.protocol import PolicyInfo
-from rollbook.policy.remote import GREETING_SECONDS, Link, RemoteConfig, ServedModel, ServedModels, session_headers
+from rollbook.policy.remote import (
+    GREETING_SECONDS,
+    Link,
+    RemoteConfig,
+    ServedModel,
+    ServedModels,
+    context_of,
+    session_headers,
+)
 from rollbook.policy.text_wire import LimitField, chat_body, check_sampling, refusal_of, reply_of
 from rollbook.trace.call import LogprobKind, Sampling
 from rollbook.trace.message import Message
@@ -64,8 +72,9 @@ class TextPolicy(TextEndpoint):
         return next((model for model in reply.decode(ServedModels).data if model.id == self._model), None)
 
     def _context(self, listed: ServedModel | None) -> int:
-        lengths = (self._config.context_length, listed and listed.max_model_len)
-        return min((length for length in lengths if length is not None), default=NO_CONTEXT)
+        offered = None if listed is None else listed.max_model_len
+        said = any(length is not None for length in (offered, self._config.context_length))
+        return context_of(self._config, offered) if said else NO_CONTEXT
 
     async def reply(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], sampling: Sampling, session: str

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -38,7 +38,7 @@ _OVERFLOW = re.compile(
 )
 _NO_QUOTA = re.compile(r"insufficient_quota")
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
 class LimitField(StrEnum):
@@ -52,7 +52,7 @@ class LimitField(StrEnum):
 
 class _Function(msgspec.Struct):
     name: str | None = None
-    arguments: Any = None
+    arguments: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _Call(msgspec.Struct):
@@ -61,6 +61,7 @@ class _Call(msgspec.Struct):
 
 
 class _Message(msgspec.Struct):
+    role: Literal["assistant"] | None = None
     content: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
@@ -148,6 +149,7 @@ def reply_of(reply: HttpReply, sampling: Sampling) -> TextReply:
     choice, usage = read.choices[0], read.usage or _Usage()
     said, details = choice.message, usage.prompt_tokens_details
     made = usage.completion_tokens
+    _check(choice)
     if made is not None and sampling.max_tokens is not None and made > sampling.max_tokens:
         raise RolloutFailure(
             Reason.ENGINE_CONTRACT,
@@ -157,7 +159,7 @@ def reply_of(reply: HttpReply, sampling: Sampling) -> TextReply:
     return TextReply(
         message=Message(
             role=Role.ASSISTANT,
-            content=(said.content if said.content is not None else said.refusal) or "",
+            content=said.content or said.refusal or "",
             reasoning=said.reasoning_content if said.reasoning_content is not None else said.reasoning,
         ),
         calls=tuple(map(_call, said.tool_calls or ())),
@@ -169,10 +171,32 @@ def reply_of(reply: HttpReply, sampling: Sampling) -> TextReply:
     )
 
 
+def _check(choice: _Choice) -> None:
+    """Raises `RolloutFailure` where the reply does not agree with itself."""
+    said = choice.message
+    ids = [call.id for call in said.tool_calls or () if call.id]
+    checks = (
+        (not (said.content and said.refusal), "the reply is both a text and a refusal"),
+        (len(set(ids)) == len(ids), "two tool calls have one id"),
+        (bool(said.tool_calls) or choice.finish_reason != "tool_calls", "finish by tool calls, and the reply has none"),
+    )
+    for fine, problem in checks:
+        if not fine:
+            raise RolloutFailure(Reason.ENGINE_CONTRACT, problem)
+
+
 def _call(call: _Call) -> TextCall:
     given = call.function or _Function()
-    text = given.arguments if isinstance(given.arguments, str) else msgspec.json.encode(given.arguments).decode()
-    return TextCall(call.id or None, given.name or None, text)
+    return TextCall(call.id or None, given.name or None, _arguments(bytes(given.arguments)))
+
+
+def _arguments(said: bytes) -> str:
+    """JSON text in a string, as the route has it; what is no string stays as it came, its keys and numbers untouched.
+    Raises `RolloutFailure` (`engine_contract`)."""
+    try:
+        return msgspec.json.decode(said, type=str) if said.startswith(b'"') else said.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RolloutFailure(Reason.ENGINE_CONTRACT, f"unreadable arguments of a tool call: {error}") from error
 
 
 def _finish(choice: _Choice) -> Finish:

@@ -26,7 +26,7 @@ from rollbook.policy.protocol import Completion, EngineBusy, TokenIds, check_com
 from rollbook.rollout.backoff import jittered
 from rollbook.rollout.limits import Allowance
 from rollbook.rollout.loaded import derive_seed
-from rollbook.rollout.state import RolloutState, Stopped
+from rollbook.rollout.state import RolloutState
 from rollbook.rollout.stopwatch import Part
 from rollbook.trace import Call, Finish, Reason, RolloutFailure, Sampling
 
@@ -93,15 +93,14 @@ async def ask(state: RolloutState, prompt: TokenIds, allowance: Allowance) -> An
         try:
             once = partial(_once, state, sent, Allowance(left, allowance.reason), len(answer.segments))
             segment = await patiently(state, once)
-        except (RolloutFailure, Stopped, asyncio.CancelledError) as failure:
+            if _starts_again(state, segment):
+                continue
+        except (RollbookError, asyncio.CancelledError) as failure:
             if not answer.segments:
                 raise
             answer.failure = failure
             return answer
         sampled = len(segment.completion.token_ids)
-        if segment.finish is Finish.ABORT and sampled and not _continues(segment.request.sampling):
-            _spend(state, segment, "aborted; a stop string or grammar does not carry over the cut")
-            continue
         answer.segments.append(segment)
         left -= sampled
         empty = 0 if sampled else empty + 1
@@ -132,16 +131,18 @@ def _ends_turn(state: RolloutState, segment: Segment) -> bool:
     return len(ids) > 0 and int(ids[-1]) in stops
 
 
-def _continues(sampling: Sampling) -> bool:
-    return not sampling.stop and sampling.grammar is None
-
-
-def _spend(state: RolloutState, segment: Segment, error: str) -> None:
-    """Give up one segment, out of the budget of request retries."""
+def _starts_again(state: RolloutState, segment: Segment) -> bool:
+    """True where the engine aborted and nothing can go on behind its tokens: they are given up, out of the budget of
+    request retries. Raises `RolloutFailure` where that is used up."""
+    sampling, error = segment.request.sampling, "aborted; a stop string or grammar does not carry over the cut"
+    aborted = segment.finish is Finish.ABORT and len(segment.completion.token_ids) > 0
+    if not aborted or not (sampling.stop or sampling.grammar is not None):
+        return False
     record_failure(state, segment.request, error)
     if state.retries.left < 1:
         raise RolloutFailure(Reason.ENGINE_UNREACHABLE, error)
     state.retries.left -= 1
+    return True
 
 
 async def patiently(state: RolloutState, once: Callable[[int], Awaitable[_Got]]) -> _Got:

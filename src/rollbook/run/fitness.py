@@ -7,15 +7,13 @@ a script's replies are counted.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import msgspec
 
 from rollbook.errors import UsageError
 from rollbook.policy.check import QUICK, check_policy
 from rollbook.policy.protocol import RemotePolicy
 from rollbook.rollout import LoadedPolicy
-from rollbook.trace import Message, Role, RolloutFailure, Sampling
+from rollbook.trace import Message, Reason, Role, RolloutFailure, Sampling
 
 __all__ = ["refuse_unfit"]
 
@@ -39,8 +37,14 @@ async def refuse_unfit(loaded: LoadedPolicy, sampling: Sampling | None = None) -
 
 
 async def _sample_once(loaded: LoadedPolicy, sampling: Sampling) -> None:
-    """A setting that the engine has no field for is a `ConfigError`; a failure in transit says nothing of the next
-    request, and the run itself deals with those."""
+    """A setting that the engine has no field for is a `ConfigError`, a reply that breaks the token contract under these
+    settings a `UsageError`; a failure in transit says nothing of the next request, and the run itself deals with
+    those."""
     prompt = loaded.renderer.open((Message(role=Role.USER, content="x"),), ()).token_ids
-    with suppress(RolloutFailure):
+    try:
         await loaded.policy.sample(prompt, msgspec.structs.replace(sampling, max_tokens=1), session="check")
+    except RolloutFailure as failure:
+        if failure.reason is Reason.ENGINE_CONTRACT:
+            raise UsageError(
+                f"{loaded.policy.info.name} is not fit to train on with this sampling ({failure.detail})"
+            ) from failure

@@ -7,6 +7,7 @@ runs; what it says counts only where the path is there. Nothing is guessed from 
 from __future__ import annotations
 
 import http.client
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -19,12 +20,13 @@ import msgspec
 from rollbook.errors import ConfigError, UsageError
 from rollbook.models import ModelFiles, ProgressCallback
 from rollbook.policy import EngineKind, PolicyName, RemoteName, TextName, parse_policy_name
+from rollbook.policy.address import check_key
 from rollbook.run.model_files import files_at, files_of, spells_policy
 
 __all__ = ["ModelSource", "files_for"]
 
 ASK_SECONDS = 30.0
-"""How long the engine may take to say what it serves."""
+"""The most time that an engine gets to say what it serves."""
 MOST = 1 << 24
 """Bytes of what it says that are read."""
 _ROUTES: dict[EngineKind, Sequence[str]] = {
@@ -65,6 +67,8 @@ class ModelSource:
     """Where fetched models are kept."""
     progress: ProgressCallback | None = None
     """Told about downloads."""
+    seconds: float = ASK_SECONDS
+    """How long the engine may take to say what it serves."""
 
 
 def files_for(name: PolicyName, source: ModelSource) -> ModelFiles:
@@ -81,12 +85,12 @@ def files_for(name: PolicyName, source: ModelSource) -> ModelFiles:
 def _served(name: RemoteName, source: ModelSource) -> ModelFiles:
     if source.tokenizer is not None:
         return _given(source.tokenizer, source)
-    said = _said_path(name, source.api_key)
+    said = _said_path(name, source)
     remedy = "name its tokenizer folder or GGUF file: --tokenizer PATH (tokenizer= in Python)"
     if said is None:
         raise UsageError(f"{name} does not say where its model lies: {remedy}")
     path = Path(said)
-    if not path.is_absolute() or not path.exists():
+    if not path.is_absolute() or not _is_there(path):
         raise UsageError(f"{name} serves {said!r}, which is not on this machine: {remedy}")
     return files_at(path, source.cache)
 
@@ -100,22 +104,23 @@ def _given(tokenizer: Path | str, source: ModelSource) -> ModelFiles:
     return files_of(named, source.cache, source.progress)
 
 
-def _said_path(name: RemoteName, api_key: str | None) -> str | None:
+def _said_path(name: RemoteName, source: ModelSource) -> str | None:
     for route in _ROUTES[name.engine]:
-        said = _get(name, route, api_key)
+        said = _get(name, route, source)
         if said is not None:
             return said.path(name.model)
     return None
 
 
-def _get(name: RemoteName, route: str, api_key: str | None) -> _Said | None:
+def _get(name: RemoteName, route: str, source: ModelSource) -> _Said | None:
     """What `route` says; None where the engine has no such route."""
-    headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+    check_key(source.api_key)
+    headers = {} if source.api_key is None else {"Authorization": f"Bearer {source.api_key}"}
     request = urllib.request.Request(name.url + route, headers=headers)  # noqa: S310 (http or https by the grammar)
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _Stays())
     try:
-        with opener.open(request, timeout=ASK_SECONDS) as reply:
-            return _decode(name, route, reply.read(MOST))
+        with opener.open(request, timeout=source.seconds) as reply:
+            return _decode(name, route, _read(reply, source.seconds))
     except urllib.error.HTTPError as error:
         with error:
             if error.code in (http.client.NOT_FOUND, http.client.NOT_IMPLEMENTED):
@@ -125,6 +130,32 @@ def _get(name: RemoteName, route: str, api_key: str | None) -> _Said | None:
             raise UsageError(f"{name} cannot be asked what it serves (HTTP {error.code} at {route})") from error
     except (OSError, http.client.HTTPException) as error:
         raise UsageError(f"{name} cannot be reached ({_why(error)}): see that it runs, and the address") from error
+
+
+class _Stays(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect, which would carry the key to wherever the answer points."""
+
+    def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: Any) -> None:
+        return None
+
+
+def _read(reply: http.client.HTTPResponse, seconds: float) -> bytes:
+    """The body, and no longer than all of it may take; a single read waits for each byte anew."""
+    until = time.monotonic() + seconds
+    parts: list[bytes] = []
+    while sum(map(len, parts)) < MOST and (part := reply.read1(1 << 16)):
+        parts.append(part)
+        if time.monotonic() > until:
+            raise TimeoutError(f"no whole answer within {seconds:g} s")
+    return b"".join(parts)
+
+
+def _is_there(path: Path) -> bool:
+    """False also for what no path can be on this machine."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 _KEY = "give its key in ROLLBOOK_API_KEY (api_key= in Python)"

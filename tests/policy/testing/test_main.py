@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rollbook.policy.testing.__main__ import main
 from tests.policy.testing.asking import send
 
 COMMAND = [sys.executable, "-W", "error", "-m", "rollbook.policy.testing"]
@@ -47,3 +48,28 @@ def test_a_wrong_command_is_refused(words: list[str]) -> None:
     done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "--dialect" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--faults", "nonsense"], "'nonsense' is neither JSON nor a file"),
+        (["--faults", "{"], "holds no FaultPlan"),
+        (["--faults", '{"rates": {"nan": 2}}'], "at most 1 together"),
+        (["--faults", '{"slow": -1}'], "none below 0"),
+        (["--latency", '{"prefill": -1}'], "none below 0"),
+        (["--script", "{"], "holds no dict"),
+        (["--instant", "nope"], "neither JSON nor a file"),
+        (["--port", "99999"], "port 99999 cannot be listened on"),
+        (["--vocabulary", "0"], "above 0"),
+        (["--context-length", "-1"], "above 0"),
+        (["--stop-id", "-1"], "stop ids"),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_a_line(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--dialect", "vllm", *words])
+    assert caught.value.code == 2
+    assert told in capsys.readouterr().err

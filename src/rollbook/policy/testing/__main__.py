@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import msgspec
 
+from rollbook.errors import UsageError
 from rollbook.policy.testing.faults import Dialect, FaultPlan
 from rollbook.policy.testing.instant import Prepared, prepare
 from rollbook.policy.testing.latency import Latency
@@ -44,7 +45,18 @@ class _Instant(msgspec.Struct):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    asked = parser().parse_args(arguments)
+    line = parser()
+    asked = line.parse_args(arguments)
+    try:
+        _run(asked)
+    except UsageError as error:
+        line.error(str(error))
+    except (OSError, OverflowError) as error:
+        line.error(f"port {asked.port} cannot be listened on: {error}")
+    return 0
+
+
+def _run(asked: argparse.Namespace) -> None:
     dialect = Dialect(asked.dialect)
     shape = EngineShape(
         model=asked.model,
@@ -67,7 +79,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = _json(asked.instant, _Instant).replies
         instant = prepare(dialect, [(each.token_ids, each.logprobs) for each in found])
     asyncio.run(_serve(engine, asked.port, instant))
-    return 0
 
 
 async def _serve(engine: FakeEngine, port: int, instant: list[Prepared] | None) -> None:
@@ -89,9 +100,14 @@ def _look(ended: asyncio.Event) -> None:
 
 
 def _json(text: str, kind: type[_Type]) -> _Type:
-    """JSON, or the path of a file with it."""
-    data = text.encode() if text.lstrip().startswith("{") else Path(text).read_bytes()
-    return msgspec.json.decode(data, type=kind)
+    """JSON, or the path of a file with it. Raises `UsageError`."""
+    try:
+        data = text.encode() if text.lstrip().startswith("{") else Path(text).read_bytes()
+        return msgspec.json.decode(data, type=kind)
+    except OSError as error:
+        raise UsageError(f"{text[:200]!r} is neither JSON nor a file that can be read: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise UsageError(f"{text[:200]!r} holds no {kind.__name__}: {error}") from error
 
 
 def parser() -> argparse.ArgumentParser:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from hashlib import blake2b
+from math import inf
 
 import msgspec
 
@@ -109,6 +110,8 @@ class FaultPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Seconds that `SLOW` adds."""
 
     def __post_init__(self) -> None:
+        if not all(0 <= each < inf for each in (self.retry_after, self.slow)):
+            raise UsageError("the seconds of a fault plan are finite, none below 0")
         if sum(self.rates.values()) > 1 + 1e-9 or any(rate < 0 for rate in self.rates.values()):
             raise UsageError("the rates of a fault plan are shares of all requests: none below 0, at most 1 together")
 

@@ -12,6 +12,8 @@ from statistics import NormalDist
 
 import msgspec
 
+from rollbook.errors import UsageError
+
 __all__ = ["Latency", "Times"]
 
 
@@ -43,6 +45,12 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Sigma of a lognormal factor on all parts, drawn for each request; 0: none."""
     sessions: dict[str, float] = {}
     """Session -> factor on all its parts; others have 1."""
+
+    def __post_init__(self) -> None:
+        parts = (self.queue, self.prefill, self.per_prompt_token, self.per_token, self.spread, *self.sessions.values())
+        if not all(0 <= part < math.inf for part in parts):
+            raise UsageError("the parts of a latency are finite seconds, none below 0")
+
     seed: int = 0
     """Of the lognormal draws."""
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rollbook.errors import UsageError
 from rollbook.trace.call import LogprobKind
 
 __all__ = ["EngineShape", "letters"]
+
+_LARGEST = 2**31
 
 
 def letters(ids: Sequence[int]) -> str:
@@ -46,3 +49,8 @@ class EngineShape:
     """SGLang: with one, an abort must name a running request; with several, any prefix of names will do."""
     slots: int = 4
     """llama.cpp: slots that ``/slots`` shows; more requests than these run all the same."""
+
+    def __post_init__(self) -> None:
+        ids = all(0 <= each < _LARGEST for each in self.stop_ids) and len(self.stop_ids) > 0
+        if not (0 < self.vocabulary < _LARGEST and 0 < self.context_length < _LARGEST and ids):
+            raise UsageError("a fake engine has a vocabulary and a context above 0, and stop ids; all fit 32 bits")
