@@ -185,8 +185,8 @@ class Child:
         )
 
     async def _end(self, process: subprocess.Popen[bytes]) -> tuple[int, float]:
-        """End what is left of it and take its exit code and processor time; off the loop where something has to be searched or waited
-        for."""
+        """End what is left of it and take its exit code and processor time; off the loop where something has to be
+        searched or waited for."""
         if self._done.is_set() and not self._flooded and ended_by_itself(process):
             self._kill(process)
             return _waited(process)
