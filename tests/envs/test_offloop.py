@@ -129,6 +129,27 @@ def test_a_process_that_dies_is_told_and_another_takes_its_place() -> None:
     assert played(scenario()) > 0
 
 
+def test_a_process_that_died_while_it_waited_is_not_asked() -> None:
+    async def work() -> tuple[int, int]:
+        first = await in_process(burn, 0.0)
+        os.kill(first, signal.SIGKILL)
+        assert wait_until_gone(first)
+        return first, await in_process(burn, 0.0)
+
+    first, second = played(work())
+    assert first != second
+
+
+def test_ctrl_c_is_heard_by_the_parent_alone() -> None:
+    async def work() -> tuple[int, int]:
+        first = await in_process(burn, 0.0)
+        os.kill(first, signal.SIGINT)
+        return first, await in_process(burn, 0.0)
+
+    first, second = played(work())
+    assert first == second
+
+
 def alive(pid: int) -> bool:
     """Runs, and is no zombie."""
     found = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout

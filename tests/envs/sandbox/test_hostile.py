@@ -178,20 +178,26 @@ def test_a_fork_bomb(inside: Inside) -> None:
     assert f"31.{TAG}" not in running
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "i=0; while [ $i -lt 40 ]; do head -c 1M /dev/zero > f$i || exit 1; i=$((i+1)); done",
-        "cd /tmp; i=0; while [ $i -lt 40 ]; do head -c 1M /dev/zero > f$i || exit 1; i=$((i+1)); done",
-        "cd /dev/shm; i=0; while [ $i -lt 40 ]; do head -c 1M /dev/zero > f$i || exit 1; i=$((i+1)); done",
-        "i=0; while [ $i -lt 1000 ]; do : > f$i || exit 1; i=$((i+1)); done",
-        "exec head -c 40M /dev/zero > big",
-    ],
+FULL = (
+    "i=0; while [ $i -lt 40 ]; do head -c 1M /dev/zero > f$i || exit 1; i=$((i+1)); done",
+    "cd /tmp; i=0; while [ $i -lt 40 ]; do head -c 1M /dev/zero > f$i || exit 1; i=$((i+1)); done",
+    "cd /dev/shm; i=0; while [ $i -lt 40 ]; do head -c 1M /dev/zero > f$i || exit 1; i=$((i+1)); done",
+    "i=0; while [ $i -lt 1000 ]; do : > f$i || exit 1; i=$((i+1)); done",
+    "exec head -c 40M /dev/zero > big",
 )
-def test_a_full_disk(inside: Inside, script: str) -> None:
+
+
+def test_a_full_disk(inside: Inside) -> None:
+    async def work(box: Sandbox) -> list[ExecResult]:
+        found: list[ExecResult] = []
+        for script in FULL:
+            found.append(await box.exec([*SHELL, script], seconds=20.0))
+            assert (await box.exec([*SHELL, "rm -rf /work/* /tmp/* /dev/shm/*"])).ok
+        return found
+
     before = os.statvfs("/")
-    done = shell(inside, script)
-    assert done.cause is Cause.DISK, done
+    for script, done in zip(FULL, inside(work), strict=True):
+        assert done.cause is Cause.DISK, (script, done)
     assert before.f_bavail - os.statvfs("/").f_bavail < 64 * MIB / before.f_frsize
 
 
@@ -243,7 +249,7 @@ def test_processor_time_is_bounded(best: Namespaces, tmp_path: Path) -> None:
 
     done = use(tmp_path, best, work)
     assert (done.cause, done.signal) == (Cause.CPU, 24)
-    assert 0.9 < done.cpu < 3
+    assert 0.5 < done.cpu < 3
 
 
 def test_killing_the_first_process_inside_changes_nothing(inside: Inside) -> None:

@@ -53,7 +53,7 @@ def test_causes(end: Ended, evidence: Evidence, cause: Cause, status: int | None
 def test_who_catches_the_signal_of_the_processor_limit_is_still_out_of_processor_time() -> None:
     end = dataclasses.replace(ended(137), cpu=60.5)
     assert judge(end, MARK, Evidence(), LIMITS).cause is Cause.CPU
-    assert judge(dataclasses.replace(end, cpu=59.0), MARK, Evidence(), LIMITS).cause is Cause.SIGNAL
+    assert judge(dataclasses.replace(end, cpu=40.0), MARK, Evidence(), LIMITS).cause is Cause.SIGNAL
     assert judge(end, MARK, Evidence(), LIMITS).cpu == 60.5
 
 
