@@ -102,7 +102,7 @@ MUTANTS = [
     ),
     turn(
         "what the template refuses is lost",
-        "state.leaf = graph.add(message, parent=state.leaf, origin=_origin(message))",
+        "state.leaf = state.trace.graph.add(message, parent=state.leaf, origin=_origin(message))",
         "pass",
         REFUSED,
     ),
