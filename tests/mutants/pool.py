@@ -100,6 +100,27 @@ MUTANTS = [
         "scheduler.py::test_every_group_closes_and_no_more_run_at_once_than_may",
     ),
     mutant(
+        "what is cancelled in the moment of its start runs for ever",
+        "scheduler",
+        "await self._carrier.run(order) if book.wants(order) else None",
+        "await self._carrier.run(order)",
+        "scheduler.py::test_what_is_cancelled_in_the_moment_of_its_start_never_starts",
+    ),
+    mutant(
+        "an order that waits for a worker cannot be cancelled",
+        "crew",
+        "return order.rollout not in self._cancelled",
+        "return True",
+        "process.py::test_an_order_that_is_cancelled_while_it_waits_for_a_worker_never_starts",
+    ),
+    mutant(
+        "a cancellation right behind its order is lost",
+        "desk",
+        "if task.cancelled() and not _cancelling():",
+        "if False:",
+        "process.py::test_a_cancellation_right_behind_its_order_is_heeded",
+    ),
+    mutant(
         "one worker gets all the work",
         "crew",
         "min(self._workers, key=lambda each: each.in_flight)",

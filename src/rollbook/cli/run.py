@@ -182,7 +182,7 @@ def _run(
     except StoreError as error:
         if not (folder / "run.json").exists():
             raise
-        raise Failed(f"{error}\nFinished rollouts are kept. Free some space; then this goes on:\n  {again}") from error
+        raise Failed(f"{error}\nFinished rollouts are kept. Mend that; then this goes on:\n  {again}") from error
     if not outcome.recovery.clean:
         err.print(f"The last process left damage behind; what could be mended was:\n{visible(str(outcome.recovery))}")
     if outcome.interrupted:

@@ -79,12 +79,16 @@ class Carries:
     def __init__(self, says: Says, seconds: float = 0.0) -> None:
         self.orders: list[Order] = []
         self.cancelled: list[str] = []
+        self.too_late: list[str] = []
+        """Rollouts that started although they had been cancelled."""
         self.running = self.most = 0
         self._says, self._seconds = says, seconds
         self._stops: dict[str, asyncio.Event] = {}
 
     async def run(self, order: Order) -> Result | None:
         self.orders.append(order)
+        if order.rollout in self.cancelled:
+            self.too_late.append(order.rollout)
         self.running += 1
         self.most = max(self.most, self.running)
         stop = self._stops[order.rollout] = asyncio.Event()

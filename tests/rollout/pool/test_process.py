@@ -81,6 +81,19 @@ def test_cancelling_an_order_ends_its_rollout_as_cancelled() -> None:
     with_worker(use)
 
 
+@pytest.mark.parametrize("orders", [1, 20])
+def test_a_cancellation_right_behind_its_order_is_heeded(orders: int) -> None:
+    async def use(worker: ProcessWorker) -> None:
+        running = [asyncio.create_task(worker.run(order("hang", n))) for n in range(orders)]
+        await asyncio.sleep(0)
+        for n in range(orders):
+            worker.cancel(f"g-{n}")
+        for result in await asyncio.gather(*running):
+            assert result.outcome is None or result.outcome.reason is Reason.CANCELLED
+
+    with_worker(use)
+
+
 def test_what_stops_a_run_comes_over_as_itself() -> None:
     async def use(worker: ProcessWorker) -> None:
         with pytest.raises(StoreError, match="no space left"):
@@ -159,6 +172,24 @@ def test_work_goes_to_the_least_busy_and_a_dead_worker_is_replaced() -> None:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
         assert not any(worker.pid for worker in workers)
+
+    asyncio.run(main())
+
+
+def test_an_order_that_is_cancelled_while_it_waits_for_a_worker_never_starts() -> None:
+    async def main() -> None:
+        workers = list[ProcessWorker]()
+        async with crew_of(1, workers, []) as crew:
+            first = asyncio.create_task(crew.run(order("hang", 1)))
+            await asyncio.sleep(0.1)
+            workers[0].kill()
+            while crew.workers:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            second = asyncio.create_task(crew.run(order("hang", 2)))
+            await asyncio.sleep(0)
+            crew.cancel("g-2")
+            async with asyncio.timeout(20):
+                assert await asyncio.gather(first, second) == [None, None]
 
     asyncio.run(main())
 

@@ -108,6 +108,13 @@ def test_members_that_wait_when_their_group_closes_never_start() -> None:
     assert heard.groups[0].cancelled == ("g-1", "g-2", "g-3")
 
 
+def test_what_is_cancelled_in_the_moment_of_its_start_never_starts() -> None:
+    groups = [book(4, group=f"g{n}", enough=2) for n in range(30)]
+    _, carrier = go(groups, outcome, concurrency=3)
+    assert carrier.cancelled
+    assert carrier.too_late == []
+
+
 def test_a_worker_that_dies_has_its_order_run_again() -> None:
     deaths = iter([True, False])
     heard, carrier = go([book(1)], lambda order: None if next(deaths) else outcome(order))

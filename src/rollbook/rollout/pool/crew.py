@@ -39,6 +39,9 @@ class Crew:
         self._deaths = 0
         self._gone = Snapshot()
         self._orders: dict[str, dict[str, Order]] = {}
+        self._cancelled: set[str] = set()
+        """Of the orders that wait for a worker, those that are to end."""
+        self._without: set[str] = set()
         self._replacing: dict[str, asyncio.Task[Mapping[str, Result]]] = {}
 
     async def __aenter__(self) -> Crew:
@@ -69,11 +72,8 @@ class Crew:
 
     async def run(self, order: Order) -> Result | None:
         """Carry an order out; None where its worker died and left no record of it. Raises what stops a run."""
-        while not self._workers:
-            replacing = list(self._replacing.values())
-            if not replacing:
-                raise WorkersDie("no worker is left")
-            await asyncio.wait(replacing)
+        if not self._workers and not await self._got_worker(order):
+            return None
         worker = min(self._workers, key=lambda each: each.in_flight)
         mine = self._orders.setdefault(worker.name, {})
         mine[order.rollout] = order
@@ -89,6 +89,8 @@ class Crew:
 
     def cancel(self, rollout: str) -> None:
         """End a rollout as ``cancelled``, wherever it runs."""
+        if rollout in self._without:
+            self._cancelled.add(rollout)
         for worker in self._workers:
             worker.cancel(rollout)
 
@@ -104,6 +106,20 @@ class Crew:
         workers, self._workers = self._workers, []
         await asyncio.gather(*(worker.close() for worker in workers))
         self._gone = add_snapshots([self._gone, *(gone(worker.snapshot()) for worker in workers)])
+
+    async def _got_worker(self, order: Order) -> bool:
+        """Wait until there is a worker again; False where the order was cancelled meanwhile."""
+        self._without.add(order.rollout)
+        try:
+            while not self._workers:
+                replacing = list(self._replacing.values())
+                if not replacing:
+                    raise WorkersDie("no worker is left")
+                await asyncio.wait(replacing)
+            return order.rollout not in self._cancelled
+        finally:
+            self._cancelled.discard(order.rollout)
+            self._without.discard(order.rollout)
 
     async def _add(self) -> None:
         number, self._started = self._started, self._started + 1

@@ -116,6 +116,9 @@ class Desk:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
+            if task.cancelled() and not _cancelling():
+                # it was cancelled before its first step, so nothing of it is recorded
+                return Result(rollout=order.rollout, outcome=None, retries_left=order.retries_left)
             task.cancel()
             await asyncio.wait((task,))
             raise
@@ -185,3 +188,8 @@ class Desk:
         rules = self.settings.rules
         outcome = outcome_of(trace, rules, decide(trace, rules, earlier=order.earlier))
         return Result(rollout=order.rollout, outcome=outcome, retries_left=retries.left)
+
+
+def _cancelling() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -160,7 +160,7 @@ class Scheduler:
 
     async def _drive(self, book: GroupBook, order: Order) -> None:
         """Carry out one order, and what follows from how it ended."""
-        work = asyncio.ensure_future(self._carrier.run(order))
+        work = asyncio.ensure_future(self._carried(book, order))
         try:
             done, _ = await asyncio.wait((work,), timeout=self._order_seconds)
         except asyncio.CancelledError:
@@ -175,6 +175,10 @@ class Scheduler:
         self._late.add(work)
         work.add_done_callback(lambda work: self._came_late(book, order, work))
         self._carry_out(book, book.overdue(order))
+
+    async def _carried(self, book: GroupBook, order: Order) -> Result | None:
+        """Nobody can be told of a cancellation before an order has started: it is looked for here."""
+        return await self._carrier.run(order) if book.wants(order) else None
 
     def _came_late(self, book: GroupBook, order: Order, work: asyncio.Task[Result | None]) -> None:
         self._late.discard(work)

@@ -104,6 +104,7 @@ class _Counter:
                     task = asyncio.create_task(self._carry_out(desk, order))
                     self._tasks[order.rollout] = task
                     task.add_done_callback(lambda _, rollout=order.rollout: self._tasks.pop(rollout, None))
+                    await asyncio.sleep(0)  # it must have begun when the next message cancels it
                 case Cancel(rollout):
                     desk.cancel(rollout)
                 case Interrupt(rollout):
