@@ -263,7 +263,7 @@ def test_a_full_disk_keeps_what_is_finished_and_says_how_to_go_on(tmp_path: Path
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr
-    assert "Free some space" in done.stderr
+    assert "Mend that" in done.stderr
     kept = [row.rollout for row in open_run(tmp_path / "run").summaries() if row.reward is not None]
     assert 0 < len(kept) < 32
     again = rollbook(*command_of(done.stderr))
