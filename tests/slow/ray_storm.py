@@ -49,7 +49,7 @@ from tests.storm.world import NAME
 
 WORKERS, CONCURRENCY = 4, 32
 SLOW = 6.0
-SEAT = b"ray::Seat"
+ACTOR = b"ray::DeskActor"
 """How the process of an actor is called."""
 S3 = {
     "AWS_ALLOW_HTTP": "true",
@@ -78,7 +78,7 @@ class TwoNodes:
         """The processes of actors on a node."""
         (raylet,) = node.all_processes["raylet"]  # type: ignore[attr-defined]
         children = (int(each.name) for each in Path("/proc").iterdir() if each.name.isdecimal())
-        return [pid for pid in children if parent(pid) == raylet.process.pid and name(pid).startswith(SEAT)]
+        return [pid for pid in children if parent(pid) == raylet.process.pid and name(pid).startswith(ACTOR)]
 
     def kill_actor(self) -> None:
         """One on the head, so that the other node still has some."""

@@ -35,6 +35,13 @@ def test_a_fact_comes_back_from_its_wire_form(value: float | None) -> None:
     assert dispositions([note(msgspec.to_builtins(decided), name=DISPOSITION)]) == {"a": decided}
 
 
+@pytest.mark.parametrize(
+    ("values", "flat"), [({"a": 0.5, "b": -0.5}, False), ({"a": 0.0, "b": 0.0}, True), ({}, False)]
+)
+def test_a_group_whose_votes_count_alike_has_no_variance(values: dict[str, float], flat: bool) -> None:
+    assert msgspec.structs.replace(FACT, values=values).zero_variance is flat
+
+
 def test_the_newest_step_wins_then_the_last_one() -> None:
     fates = ((Fate.USED, 2), (Fate.DROPPED, 1), (Fate.MASKED, 2))
     notes = [note(msgspec.to_builtins(Disposition(fate, "x")), name=DISPOSITION, step=step) for fate, step in fates]

@@ -47,8 +47,7 @@ class Planner:
         delivered = facts.advantages(note for note in notes if note.producer == PRODUCER)
         self.closed = {fact.group for fact in delivered.values()}
         """Ids of the groups that the record holds closed."""
-        values = {(fact.group, fact.seat): fact.values.values() for fact in delivered.values()}
-        self._flat = sum(len(set(each)) == 1 for each in values.values())
+        self._flat = sum(fact.zero_variance for fact in {fact.key: fact for fact in delivered.values()}.values())
         self._earlier = self._read(reader)
         self._round = self._number = 0
 

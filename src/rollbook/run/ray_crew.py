@@ -76,7 +76,7 @@ def connected(address: str) -> Generator[Callable[[str, dict[str, Any]], Awaitab
         ray.shutdown()
 
 
-class Seat:
+class DeskActor:
     """The actor: a desk behind calls that take and give bytes."""
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ class Seat:
 
 
 def _placed() -> ActorHandle:
-    made = ray.remote(Seat).options(
+    made = ray.remote(DeskActor).options(
         max_concurrency=AT_ONCE, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
     )
     return made.remote()

@@ -126,8 +126,8 @@ def group_facts(source: RunReader, evidence: Evidence) -> GroupFacts:
 
 
 def _flat(seats: Iterable[facts.Advantage]) -> bool:
-    votes = [set(seat.values.values()) for seat in seats if seat.used]
-    return bool(votes) and all(len(each) == 1 for each in votes)
+    voting = [seat.zero_variance for seat in seats if seat.used]
+    return bool(voting) and all(voting)
 
 
 def _unrecorded(members: set[int], seats: list[facts.Advantage]) -> int:

@@ -48,7 +48,7 @@ def standing(source: RunReader) -> Standing | None:
     done = {(row.group, row.member) for row in rows if not _runs_again(row, fates.get(row.rollout), config.rules)}
     members = Counter(group for group, _ in done)
     closed = {fact.group: fact for fact in advantages.values()}
-    flat = sum(len(set(fact.values.values())) == 1 for fact in closed.values())
+    flat = sum(fact.zero_variance for fact in closed.values())
     rounds = 1 if stored.stream is None else stored.stream.rounds
     tasks = config.tasks * (rounds or 1) + min(flat, config.groups.resample)
     groups = max(tasks, len({row.group for row in rows}))

@@ -66,6 +66,11 @@ class GroupAdvantages(msgspec.Struct, frozen=True, kw_only=True):
         """What was compared with each other."""
         return GroupKey(self.group, self.seat)
 
+    @property
+    def zero_variance(self) -> bool:
+        """True where there are votes, and all of them count alike: nothing is learned from the group."""
+        return len(set(self.values.values())) == 1
+
 
 class Advantage(GroupAdvantages, frozen=True, kw_only=True):
     """One rollout's advantage, with all that is known of its group."""
