@@ -2,12 +2,14 @@
 PYTHON ?= python3
 VENV := .venv
 ENGINES := .venv-engines
+STRANDS := .venv-strands
+VERIFIERS := .venv-verifiers
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 OURS := src tests bench tools examples docs
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: quickstart test test-engines lint bench mutants kill-storm differential clean
+.PHONY: quickstart test test-engines lint bench bench-peers mutants kill-storm differential clean
 
 $(VENV)/.local: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Rollbook needs Python 3.11 or newer; set PYTHON=...")'
@@ -35,6 +37,11 @@ test: lint ## everything that CI runs
 bench: $(VENV)/.dev ## the cost of the layer beside a bare client, memcpy and plain decompression; a table and bench-out/bench.json
 	$(PY) -m bench --json bench-out/bench.json
 
+bench-peers: $(VENV)/.dev ## the same rollouts by strands-env and verifiers beside ours; makes an environment of about 600 MB for each, strands-env needs Python 3.12
+	$(PY) tools/peers_env.py strands $(STRANDS)
+	$(PY) tools/peers_env.py verifiers $(VERIFIERS)
+	$(PY) tools/keep_report.py peers -- $(PY) -m bench.peers $(STRANDS)/bin/python $(VERIFIERS)/bin/python --docs docs/benchmarks.md
+
 mutants: $(VENV)/.dev ## take each check out in turn: a named test must turn red
 	$(PY) tools/keep_report.py mutants -- $(PY) tools/mutants.py --json
 
@@ -50,4 +57,4 @@ test-engines: $(VENV)/.dev ## llama.cpp's server and vLLM on the CPU with a real
 	$(PY) tools/keep_report.py engines -- $(PY) -m tests.slow.engines $(ENGINES)/bin/python
 
 clean:
-	rm -rf $(VENV) $(ENGINES) build dist bench-out .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(ENGINES) $(STRANDS) $(VERIFIERS) build dist bench-out .pytest_cache .ruff_cache .hypothesis

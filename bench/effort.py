@@ -39,10 +39,8 @@ class Effort:
     """Tries of each number of them."""
     repeats: int
     """Tries of whatever else is measured."""
-    peers_at_once: tuple[int, ...]
-    """Rollouts in flight beside other packages."""
-    peers_turns: int
-    """Turns of each."""
+    peers_shapes: tuple[tuple[int, int], ...]
+    """(turns of each rollout, rollouts in flight) beside other packages."""
     peers_repeats: int
     """Batches of each process."""
     peers_processes: int
@@ -64,10 +62,9 @@ FULL = Effort(
     http_most=1024,
     http_repeats=3,
     repeats=9,
-    peers_at_once=(8, 64),
-    peers_turns=6,
-    peers_repeats=5,
-    peers_processes=3,
+    peers_shapes=((6, 64), (20, 64)),
+    peers_repeats=3,
+    peers_processes=2,
 )
 QUICK = Effort(
     characters=300_000,
@@ -84,8 +81,7 @@ QUICK = Effort(
     http_most=8,
     http_repeats=1,
     repeats=2,
-    peers_at_once=(2,),
-    peers_turns=3,
+    peers_shapes=((3, 2),),
     peers_repeats=1,
     peers_processes=1,
 )

@@ -33,7 +33,7 @@ from bench.rows import Of, Peer, Row, Target
 from bench.toolchat import build_qwen3
 from bench.turns import OBSERVED, SAMPLED
 
-__all__ = ["Pair", "measure_peers"]
+__all__ = ["PAIRS", "Pair", "measure_peers"]
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -76,16 +76,16 @@ def measure_peers(environments: dict[str, Path], effort: Effort) -> tuple[list[R
         (folder / "tokenizer" / "tokenizer_config.json").write_bytes(files.config_json)
         for pair in PAIRS:
             with _engine(files, corpus, pair, folder) as url:
-                for at_once in effort.peers_at_once:
-                    work = _work(corpus, url, folder, at_once, effort)
+                for turns, at_once in effort.peers_shapes:
+                    work = _work(corpus, url, folder, turns, at_once, effort)
                     ours, theirs = _in_turns(pair, work, environments[pair.name], effort.peers_processes)
                     _check_same(pair, ours, theirs)
-                    said[f"{pair.name}, {at_once} in flight"] = {"ours": ours, "theirs": theirs}
+                    said[f"{pair.name}, {turns} turns, {at_once} in flight"] = {"ours": ours, "theirs": theirs}
                     rows.append(_row(pair, work, ours, theirs))
     return rows, said
 
 
-def _work(corpus: Corpus, url: str, folder: Path, at_once: int, effort: Effort) -> Work:
+def _work(corpus: Corpus, url: str, folder: Path, turns: int, at_once: int, effort: Effort) -> Work:
     rng = np.random.default_rng(6)
     return Work(
         url=url,
@@ -93,7 +93,7 @@ def _work(corpus: Corpus, url: str, folder: Path, at_once: int, effort: Effort) 
         scratch="",
         prompt="Find the bug.",
         results=[corpus.cut(rng, OBSERVED)[1] for _ in range(DIFFERENT)],
-        turns=effort.peers_turns,
+        turns=turns,
         at_once=at_once,
         repeats=effort.peers_repeats,
     )
@@ -173,10 +173,10 @@ def _row(pair: Pair, work: Work, ours: dict[str, Any], theirs: dict[str, Any]) -
     tokens = ours["batch"]["prompts"] / ours["batch"]["turns"]
     tries = len(ours["cpu_seconds"])
     return Row(
-        name=f"CPU per turn beside {pair.name} ({pair.dialect}), {work.at_once} in flight",
+        name=f"CPU per turn beside {pair.name}, {work.turns} turns, {work.at_once} in flight",
         value=ours["ms_a_turn"],
         unit="ms",
-        how=f"median of {tries} batches, {work.turns} turns each, prompts of {tokens:.0f} tokens on the mean",
+        how=f"median of {tries} batches, {pair.dialect}, prompts of {tokens:.0f} tokens on the mean",
         target=Target(limit=round(1 / pair.times, 3), of=Of.RATIO),
         peer=Peer(" ".join((pair.name, theirs["versions"][pair.name])), theirs["ms_a_turn"]),
     )

@@ -93,7 +93,10 @@ def report(found: dict[str, Any], packages: Sequence[str]) -> None:
     kept = {
         **found,
         "rss_mb": _most_memory(),
-        "versions": {"python": platform.python_version(), **{each: importlib.metadata.version(each) for each in packages}},
+        "versions": {
+            "python": platform.python_version(),
+            **{each: importlib.metadata.version(each) for each in packages},
+        },
     }
     sys.stdout.write("\n" + json.dumps(kept) + "\n")
 

@@ -45,7 +45,9 @@ async def run(work: Work, dialect: str) -> dict[str, Any]:
                 raise RuntimeError(f"ended by {trace.ending}")
             calls = trace.calls
             results = sum(message.call_id is not None for message in (node.message for node in trace.graph))
-            sampled, prompts = (sum(each) for each in zip(*((c.completion_tokens, c.prompt_tokens or 0) for c in calls)))
+            sampled, prompts = (
+                sum(each) for each in zip(*((c.completion_tokens, c.prompt_tokens or 0) for c in calls))
+            )
             done.add(len(calls), results, sampled, prompts)
 
         async with loaded:

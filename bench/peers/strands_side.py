@@ -77,4 +77,6 @@ def _prompts(mask: list[Any]) -> int:
 
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
-    report(asyncio.run(run(read_work())), ("strands-env", "strands-sglang", "strands-agents", "transformers", "aiohttp"))
+    report(
+        asyncio.run(run(read_work())), ("strands-env", "strands-sglang", "strands-agents", "transformers", "aiohttp")
+    )

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import verifiers.v1 as vf
 from measuring import Done, Work, measure, read_work, report
 from renderers.configs import Qwen3RendererConfig
 from verifiers.v1.clients import ModelContext

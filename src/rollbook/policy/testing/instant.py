@@ -70,8 +70,11 @@ def prepare(
     *,
     named: bool = False,
 ) -> list[Prepared]:
-    """Replies of a dialect from (ids, logprobs); each ends by its last id. `texts`: of each reply, for clients of SGLang
-    that read it. `named`: vLLM's entries also hold ``token_id:N``, as its older versions spell them."""
+    """Replies of a dialect from (ids, logprobs); each ends by its last id.
+
+    `texts`: of each reply, for clients of SGLang that read it. `named`: vLLM's entries also hold ``token_id:N``, for
+    clients that look for it.
+    """
     spoken = [""] * len(replies) if texts is None else texts
     return [
         _cut(_encoded(dialect, list(ids), list(logprobs), text, named))
