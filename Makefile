@@ -3,12 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 ENGINES := .venv-engines
 RAY := .venv-ray
+STRANDS := .venv-strands
+VERIFIERS := .venv-verifiers
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 OURS := src tests bench tools examples docs
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: quickstart test test-engines test-ray lint bench mutants kill-storm differential clean
+.PHONY: quickstart test test-engines test-ray lint bench bench-peers mutants kill-storm differential clean
 
 $(VENV)/.local: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Rollbook needs Python 3.11 or newer; set PYTHON=...")'
@@ -36,6 +38,11 @@ test: lint ## everything that CI runs
 bench: $(VENV)/.dev ## the cost of the layer beside a bare client, memcpy and plain decompression; a table and bench-out/bench.json
 	$(PY) -m bench --json bench-out/bench.json
 
+bench-peers: $(VENV)/.dev ## the same rollouts by strands-env and verifiers beside ours; makes an environment of about 600 MB for each, strands-env needs Python 3.12
+	$(PY) tools/peers_env.py strands $(STRANDS)
+	$(PY) tools/peers_env.py verifiers $(VERIFIERS)
+	$(PY) tools/keep_report.py peers -- $(PY) -m bench.peers $(STRANDS)/bin/python $(VERIFIERS)/bin/python --docs docs/benchmarks.md
+
 mutants: $(VENV)/.dev ## take each check out in turn: a named test must turn red
 	$(PY) tools/keep_report.py mutants -- $(PY) tools/mutants.py --json
 
@@ -56,4 +63,4 @@ test-ray: $(VENV)/.dev ## a storm of faults on a local Ray cluster of two nodes,
 	$(PY) tools/keep_report.py ray_storm -- $(RAY)/bin/python -m tests.slow.ray_storm
 
 clean:
-	rm -rf $(VENV) $(ENGINES) $(RAY) .venv-moto build dist bench-out .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(ENGINES) $(RAY) $(STRANDS) $(VERIFIERS) .venv-moto build dist bench-out .pytest_cache .ruff_cache .hypothesis

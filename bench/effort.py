@@ -47,6 +47,12 @@ class Effort:
     """Latency of their engine."""
     repeats: int
     """Tries of whatever else is measured."""
+    peers_shapes: tuple[tuple[int, int], ...]
+    """(turns of each rollout, rollouts in flight) beside other packages."""
+    peers_repeats: int
+    """Batches of each process."""
+    peers_processes: int
+    """Processes of each side."""
 
 
 FULL = Effort(
@@ -68,6 +74,9 @@ FULL = Effort(
     flight=10_000,
     flight_seconds=30.0,
     repeats=9,
+    peers_shapes=((6, 64), (20, 64)),
+    peers_repeats=3,
+    peers_processes=2,
 )
 QUICK = Effort(
     characters=300_000,
@@ -88,4 +97,7 @@ QUICK = Effort(
     flight=64,
     flight_seconds=1.0,
     repeats=2,
+    peers_shapes=((3, 2),),
+    peers_repeats=1,
+    peers_processes=1,
 )

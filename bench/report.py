@@ -26,7 +26,6 @@ PACKAGES = (
     "transformers",
     "renderers",
 )
-BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 _HEAD = ("what", "value", "target", "met", "beside", "ratio", "how")
 _VERDICTS = {True: "yes", False: "NO", None: "-"}
 
@@ -88,10 +87,11 @@ def _version(package: str) -> str | None:
         return None
 
 
-def replace_table(path: Path, text: str) -> None:
-    """Put `text` between the markers of a document. Raises `ValueError` where it has none."""
-    before, begin, rest = path.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
+def replace_table(path: Path, text: str, name: str = "bench") -> None:
+    """Put `text` between the markers `name` of a document. Raises `ValueError` where it has none."""
+    first, last = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, begin, rest = path.read_text().partition(first)
+    _, end, after = rest.partition(last)
     if not begin or not end:
-        raise ValueError(f"{path} has no markers {BEGIN} and {END}")
-    path.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+        raise ValueError(f"{path} has no markers {first} and {last}")
+    path.write_text(f"{before}{first}\n{text}\n{last}{after}")

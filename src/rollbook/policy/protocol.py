@@ -162,17 +162,20 @@ def check_completion(completion: Completion, prompt: TokenIds, sampling: Samplin
     limit = sampling.max_tokens
     versions = sum(count for _, count in completion.versions)
     checks = (
-        (ids.dtype == np.int32, f"ids are {ids.dtype}, not int32"),
-        (logprobs.dtype == np.float32, f"logprobs are {logprobs.dtype}, not float32"),
-        (completion.rescored.dtype == np.int32, f"rescored positions are {completion.rescored.dtype}, not int32"),
-        (len(ids) == len(logprobs), f"{len(ids)} ids but {len(logprobs)} logprobs"),
-        (bool(np.isfinite(logprobs).all()), "a logprob is not finite"),
-        (not len(logprobs) or float(logprobs.max()) <= LOGPROB_SLACK, "a logprob is above 0"),
-        (not len(ids) or int(ids.min()) >= 0, "a token id is negative"),
-        (limit is None or len(ids) <= limit, f"{len(ids)} tokens, more than the {limit} asked for"),
+        (ids.dtype == np.int32, lambda: f"ids are {ids.dtype}, not int32"),
+        (logprobs.dtype == np.float32, lambda: f"logprobs are {logprobs.dtype}, not float32"),
+        (
+            completion.rescored.dtype == np.int32,
+            lambda: f"rescored positions are {completion.rescored.dtype}, not int32",
+        ),
+        (len(ids) == len(logprobs), lambda: f"{len(ids)} ids but {len(logprobs)} logprobs"),
+        (bool(np.isfinite(logprobs).all()), lambda: "a logprob is not finite"),
+        (not len(logprobs) or float(logprobs.max()) <= LOGPROB_SLACK, lambda: "a logprob is above 0"),
+        (not len(ids) or int(ids.min()) >= 0, lambda: "a token id is negative"),
+        (limit is None or len(ids) <= limit, lambda: f"{len(ids)} tokens, more than the {limit} asked for"),
         (
             completion.prompt_tokens in (None, len(prompt)),
-            f"the engine counted {completion.prompt_tokens} prompt tokens, {len(prompt)} were sent",
+            lambda: f"the engine counted {completion.prompt_tokens} prompt tokens, {len(prompt)} were sent",
         ),
         (
             completion.cached_tokens is None or completion.cached_tokens <= len(prompt),
@@ -180,16 +183,19 @@ def check_completion(completion: Completion, prompt: TokenIds, sampling: Samplin
         ),
         (
             completion.prompt_ids is None or np.array_equal(completion.prompt_ids, prompt),
-            "the engine ran on another prompt than was sent: its echo of the ids differs",
+            lambda: "the engine ran on another prompt than was sent: its echo of the ids differs",
         ),
-        (not completion.versions or versions == len(ids), f"versions cover {versions} of {len(ids)} tokens"),
-        (all(version >= 0 and count > 0 for version, count in completion.versions), "a version or its count is none"),
-        (_rise_within(completion.rescored, len(ids)), "rescored positions do not rise within the reply"),
-        (len(ids) > 0 or completion.finish in (Finish.ABORT, Finish.ERROR), "the reply holds no tokens"),
+        (not completion.versions or versions == len(ids), lambda: f"versions cover {versions} of {len(ids)} tokens"),
+        (
+            all(version >= 0 and count > 0 for version, count in completion.versions),
+            lambda: "a version or its count is none",
+        ),
+        (_rise_within(completion.rescored, len(ids)), lambda: "rescored positions do not rise within the reply"),
+        (len(ids) > 0 or completion.finish in (Finish.ABORT, Finish.ERROR), lambda: "the reply holds no tokens"),
     )
     for fine, problem in checks:
         if not fine:
-            raise RolloutFailure(Reason.ENGINE_CONTRACT, problem)
+            raise RolloutFailure(Reason.ENGINE_CONTRACT, problem())
 
 
 def _rise_within(positions: npt.NDArray[np.int32], size: int) -> bool:

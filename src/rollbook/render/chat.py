@@ -39,6 +39,10 @@ from rollbook.trace.tools import ToolSpec
 
 __all__ = ["ChatRenderer", "RendererConfig"]
 
+_ENCODER = msgspec.msgpack.Encoder()
+OPENINGS = 32
+"""Beginnings of conversations that are kept rendered: those of the groups that run at once."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RendererConfig:
@@ -88,6 +92,7 @@ class ChatRenderer(TextSide):
         self._call_format = call_format
         ending = (shape.prompts or (own_ending(facts.sample),))[0]
         self._blank_first = encoder.blank_behind and ending.endswith(tuple(self.control_tokens))
+        self._openings: dict[bytes, Rendering] = {}
 
     @classmethod
     def build(cls, tokenizer_json: bytes, template: str, config: RendererConfig) -> ChatRenderer:
@@ -141,8 +146,17 @@ class ChatRenderer(TextSide):
         return self._call_format
 
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
-        """Render the start of a conversation."""
-        return self._whole(messages, tools, self._increments.first)
+        """Render the start of a conversation. The members of a group begin alike, so it is rendered once for all."""
+        key = _key(messages, tools)
+        known = None if key is None else self._openings.get(key)
+        if known is not None:
+            return known
+        opening = self._whole(messages, tools, self._increments.first)
+        if key is not None:
+            if len(self._openings) >= OPENINGS:
+                self._openings.clear()
+            self._openings[key] = _fixed(opening)
+        return opening
 
     def rerender(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
         """Render a whole conversation as the template writes it now, turns of the assistant included."""
@@ -239,6 +253,21 @@ class ChatRenderer(TextSide):
             tools_rendered=True,
             notes=notes,
         )
+
+
+def _key(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> bytes | None:
+    """What an opening is known by; None for messages of what the record cannot hold."""
+    try:
+        return _ENCODER.encode((messages, tools))
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _fixed(rendering: Rendering) -> Rendering:
+    """Nobody who gets it again can change it."""
+    for ids in (rendering.prompt_ids, *(array for each in rendering.messages for array in (each.token_ids, each.runs))):
+        ids.flags.writeable = False
+    return rendering
 
 
 def _tool_prompt(config: RendererConfig, facts: Facts, detected: CallFormat | None) -> ToolPrompt | None:

@@ -276,7 +276,7 @@ class Encoder:
                 marks.append((len(ids), RunKind.SCAFFOLD if tags[0] == SCAFFOLD else RunKind.CONTENT))
                 places.extend(len(ids) for _ in inside)
             else:
-                offsets = offsets_of(piece.encoding, [self.vocabulary[each] for each in piece.ids], plain)
+                offsets = offsets_of(piece.encoding, list(map(self.vocabulary.__getitem__, piece.ids)), plain)
                 places.extend(len(ids) + (offsets.covering(cut - start) if cut > start else 0) for cut in inside)
                 marks.extend((len(ids) + at, kind) for at, kind in _kinds(tags, offsets))
             ids.extend(piece.ids)

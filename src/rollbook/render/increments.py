@@ -201,13 +201,14 @@ class Increments:
 
     def _ends(self, whole: Tracked, entries: Sequence[TemplateMessage], render: _Render) -> tuple[int, ...]:
         """Where each message ends in `whole`."""
-        spans, shown = _spans(tags_of(whole), len(entries)), set(tags_of(whole))
+        tags = tags_of(whole)
+        spans = _spans(tags, len(entries))
         ends: list[int] = []
         anchor: int | None = None  # the last message so far whose text can be seen
         for i, entry in enumerate(entries):
             if spans[i][1]:
                 anchor = i
-            if message_tag(i) not in shown and (entry["content"] or "").strip():
+            if message_tag(i) not in tags and (entry["content"] or "").strip():
                 raise ModelError(f"the chat template leaves out the text of message {i + 1} (role {entry['role']})")
             later = next((start for start, _ in spans[i + 1 :] if start >= 0), len(whole))
             known = self._before_prompt(whole, spans[i][1]) if i + 1 == len(entries) else None

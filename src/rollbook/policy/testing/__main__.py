@@ -37,10 +37,12 @@ _READ = 1 << 16
 class _Reply(msgspec.Struct):
     token_ids: list[int]
     logprobs: list[float]
+    text: str = ""
 
 
 class _Instant(msgspec.Struct):
     replies: list[_Reply]
+    named: bool = False
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,8 +78,9 @@ def _run(asked: argparse.Namespace) -> None:
     )
     instant = None
     if asked.instant is not None:
-        found = _json(asked.instant, _Instant).replies
-        instant = prepare(dialect, [(each.token_ids, each.logprobs) for each in found])
+        found = _json(asked.instant, _Instant)
+        replies = [(each.token_ids, each.logprobs) for each in found.replies]
+        instant = prepare(dialect, replies, [each.text for each in found.replies], named=found.named)
     asyncio.run(_serve(engine, asked.port, instant))
 
 

@@ -8,8 +8,10 @@ something unusual) goes to the full fake behind it, on the same connection. Noth
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -32,11 +34,14 @@ _MARK = str(_COUNT).encode()
 _ECHO = b"[987654322]"
 _OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
 _PATHS = {
-    Dialect.VLLM: (b"POST /inference/v1/generate ", b'"token_ids":[', b'"logprobs":0,'),
-    Dialect.SGLANG: (b"POST /generate ", b'"input_ids":[', b'"top_logprobs_num":0,'),
-    Dialect.LLAMACPP: (b"POST /completion ", b'"prompt":[', b'"n_probs":1'),
+    Dialect.VLLM: (b"POST /inference/v1/generate ", rb'"token_ids": ?\[', rb'"logprobs": ?[01]\b'),
+    Dialect.SGLANG: (b"POST /generate ", rb'"input_ids": ?\[', rb'"return_logprob": ?true'),
+    Dialect.LLAMACPP: (b"POST /completion ", rb'"prompt": ?\[', rb'"n_probs": ?1\b'),
 }
-"""How a request begins, what stands before its ids, and what one asks for that is not unusual; as compact JSON."""
+"""How a request begins, what stands before its ids, and what one asks for that is not unusual; as JSON of either
+spacing."""
+_LISTS = re.compile(rb'"top_logprobs_num": ?[1-9]')
+"""What makes a request to SGLang unusual."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +63,23 @@ class Prepared:
         return b"".join(found)
 
 
-def prepare(dialect: Dialect, replies: Sequence[tuple[Sequence[int], Sequence[float]]]) -> list[Prepared]:
-    """Replies of a dialect from (ids, logprobs); each ends by its last id."""
-    return [_cut(_encoded(dialect, list(ids), list(logprobs))) for ids, logprobs in replies]
+def prepare(
+    dialect: Dialect,
+    replies: Sequence[tuple[Sequence[int], Sequence[float]]],
+    texts: Sequence[str] | None = None,
+    *,
+    named: bool = False,
+) -> list[Prepared]:
+    """Replies of a dialect from (ids, logprobs); each ends by its last id.
+
+    `texts`: of each reply, for clients of SGLang that read it. `named`: vLLM's entries also hold ``token_id:N``, for
+    clients that look for it.
+    """
+    spoken = [""] * len(replies) if texts is None else texts
+    return [
+        _cut(_encoded(dialect, list(ids), list(logprobs), text, named))
+        for (ids, logprobs), text in zip(replies, spoken, strict=True)
+    ]
 
 
 class Instant(asyncio.Protocol):
@@ -68,7 +87,8 @@ class Instant(asyncio.Protocol):
 
     def __init__(self, dialect: Dialect, prepared: list[Prepared], behind: Callable[[], asyncio.Protocol]) -> None:
         """`behind`: makes the protocol of the full fake."""
-        self._start, self._key, self._usual = _PATHS[dialect]
+        self._start, key, usual = _PATHS[dialect]
+        self._key, self._usual = re.compile(key), re.compile(usual)
         self._prepared = prepared
         self._behind = behind()
         self._seen = bytearray()
@@ -91,12 +111,12 @@ class Instant(asyncio.Protocol):
             return
         request = bytes(self._seen)
         self._seen.clear()
-        at = request.find(self._key, head)
-        end = request.find(b"]", at)
-        if at < 0 or self._usual not in request:
+        found = self._key.search(request, head)
+        if found is None or not self._usual.search(request, head) or _LISTS.search(request, head):
             self._behind.data_received(request)
             return
-        body = self._prepared[length % len(self._prepared)].body(request[at + len(self._key) : end])
+        ids = request[found.end() : request.find(b"]", found.end())]
+        body = self._prepared[length % len(self._prepared)].body(ids)
         self._transport.write(b"%b%d\r\n\r\n%b" % (_OK, len(body), body))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -119,7 +139,7 @@ def _length(head: bytearray) -> int:
     return 0
 
 
-def _encoded(dialect: Dialect, ids: list[int], logprobs: list[float]) -> bytes:
+def _encoded(dialect: Dialect, ids: list[int], logprobs: list[float], text: str, named: bool) -> bytes:
     answer = Answer(
         prompt=[_COUNT + 1],
         token_ids=ids,
@@ -133,13 +153,16 @@ def _encoded(dialect: Dialect, ids: list[int], logprobs: list[float]) -> bytes:
         spans=[("default", len(ids))],
         times=Times(0.0, 0.0, 0.0),
     )
+    reply: dict[str, Any]
     match dialect:
         case Dialect.VLLM:
             asked = VllmBody(token_ids=[1], sampling_params=SamplingParams(logprobs=0), return_token_ids=True)
             reply = vllm_reply(answer, asked, name="instant", model="fake", stop_reason=None, details=True, timed=False)
+            for row in reply["choices"][0]["logprobs"]["content"] if named else ():
+                row["token"] = f"token_id:{row['token_id']}"
         case Dialect.SGLANG:
             wanted = SglangBody(input_ids=[1], return_logprob=True, return_prompt_token_ids=True)
-            reply = sglang_reply(answer, wanted, rid="instant", label="default", text="")
+            reply = sglang_reply(answer, wanted, rid="instant", label="default", text=text)
         case _:
             body = LlamacppBody(prompt=[1], n_probs=1, return_tokens=True)
             reply = llamacpp_reply(answer, body, model="fake", text="", full=False)
