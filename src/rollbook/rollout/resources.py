@@ -16,6 +16,7 @@ import msgspec
 
 from rollbook.envs import close_processes
 from rollbook.errors import ConfigError
+from rollbook.rollout.collecting import Collector
 from rollbook.rollout.lag import LoopLag
 from rollbook.rollout.limiter import Limiter, LimiterStats
 from rollbook.rollout.rates import SharedRate
@@ -87,12 +88,15 @@ class Resources:
         self.roster = Roster()
         """The rollouts in flight."""
         self._lag = LoopLag()
+        self._collector = Collector(self.roster.counts)
 
     async def __aenter__(self) -> Resources:
         await self._lag.__aenter__()
+        await self._collector.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self._collector.__aexit__()
         await self._lag.__aexit__()
         await close_processes()
         while self._open_rates:

@@ -59,6 +59,10 @@ class Roster:
             self._rewarded += 1
             self._rewards += trace.reward
 
+    def counts(self) -> tuple[int, int]:
+        """(in flight, over)."""
+        return len(self._running), self._endings.total()
+
     def snapshot(self, limiters: Iterable[LimiterStats], lag: Histogram) -> Snapshot:
         """How things stand."""
         running = self._running.values()
