@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.rows import Row
 
-__all__ = ["machine", "replace_table", "table", "versions"]
+__all__ = ["machine", "marks", "replace_table", "table", "versions"]
 
 PACKAGES = (
     "rollbook",
@@ -87,9 +87,14 @@ def _version(package: str) -> str | None:
         return None
 
 
+def marks(name: str) -> tuple[str, str]:
+    """What stands before and behind a table in a document."""
+    return f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+
+
 def replace_table(path: Path, text: str, name: str = "bench") -> None:
-    """Put `text` between the markers `name` of a document. Raises `ValueError` where it has none."""
-    first, last = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    """Put `text` between the `marks` of a document. Raises `ValueError` where it has none."""
+    first, last = marks(name)
     before, begin, rest = path.read_text().partition(first)
     _, end, after = rest.partition(last)
     if not begin or not end:

@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ from bench.rows import Of, Peer, Row, Target
 from bench.toolchat import build_qwen3
 from bench.turns import OBSERVED, SAMPLED
 
-__all__ = ["PAIRS", "Pair", "measure_peers"]
+__all__ = ["PAIRS", "Pair", "check_same", "measure_peers"]
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -63,7 +63,9 @@ PAIRS = (
 )
 
 
-def measure_peers(environments: dict[str, Path], effort: Effort) -> tuple[list[Row], dict[str, Any]]:
+def measure_peers(
+    environments: dict[str, Path], effort: Effort, pairs: Sequence[Pair] = PAIRS
+) -> tuple[list[Row], dict[str, Any]]:
     """Rows, and what each side said of itself. `environments`: the Python of each peer's environment."""
     files = fetched("qwen3")
     corpus = Corpus(build_qwen3(files), effort.characters)
@@ -74,12 +76,12 @@ def measure_peers(environments: dict[str, Path], effort: Effort) -> tuple[list[R
         (folder / "tokenizer").mkdir()
         (folder / "tokenizer" / "tokenizer.json").write_bytes(files.tokenizer_json)
         (folder / "tokenizer" / "tokenizer_config.json").write_bytes(files.config_json)
-        for pair in PAIRS:
+        for pair in pairs:
             with _engine(files, corpus, pair, folder) as url:
                 for turns, at_once in effort.peers_shapes:
                     work = _work(corpus, url, folder, turns, at_once, effort)
                     ours, theirs = _in_turns(pair, work, environments[pair.name], effort.peers_processes)
-                    _check_same(pair, ours, theirs)
+                    check_same(pair, ours, theirs)
                     said[f"{pair.name}, {turns} turns, {at_once} in flight"] = {"ours": ours, "theirs": theirs}
                     rows.append(_row(pair, work, ours, theirs))
     return rows, said
@@ -136,7 +138,7 @@ def _in_turns(pair: Pair, work: Work, python: Path, processes: int) -> tuple[dic
     theirs: list[dict[str, Any]] = []
     for _ in range(processes):
         ours.append(_side([sys.executable, str(HERE / "ours_side.py")], work, pair.dialect))
-        theirs.append(_side([str(python), str(HERE / pair.side)], work))
+        theirs.append(_side([str(python), str(HERE / pair.side)], work, pair.dialect))
     return _joined(ours), _joined(theirs)
 
 
@@ -158,7 +160,7 @@ def _joined(said: list[dict[str, Any]]) -> dict[str, Any]:
     return {**said[-1], "cpu_seconds": costs, "rss_mb": largest or None, "ms_a_turn": round(1e3 * median(costs), 4)}
 
 
-def _check_same(pair: Pair, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+def check_same(pair: Pair, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     """Turns and calls are equal, tokens nearly."""
     one, other = ours["batch"], theirs["batch"]
     for what in ("turns", "tool_calls"):

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.turns import Shell
 from measuring import Done, Work, measure, read_work, report
+
+from bench.turns import Shell
 from rollbook.policy.http import EngineAddress
 from rollbook.policy.remote import RemoteConfig
 from rollbook.policy.sglang import SglangPolicy
@@ -46,7 +47,8 @@ async def run(work: Work, dialect: str) -> dict[str, Any]:
             calls = trace.calls
             results = sum(message.call_id is not None for message in (node.message for node in trace.graph))
             sampled, prompts = (
-                sum(each) for each in zip(*((c.completion_tokens, c.prompt_tokens or 0) for c in calls))
+                sum(call.completion_tokens for call in calls),
+                sum(call.prompt_tokens or 0 for call in calls),
             )
             done.add(len(calls), results, sampled, prompts)
 

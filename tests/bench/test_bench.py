@@ -6,11 +6,12 @@ import json
 
 import pytest
 from bench.__main__ import main
-from bench.report import BEGIN, END, replace_table, table
+from bench.report import marks, replace_table, table
 from bench.rows import At, Of, Peer, Row, Target
 
 from tests.conftest import CACHE
 
+BEGIN, END = marks("bench")
 ROWS = {
     "import rollbook",
     "CPU per turn, turn 4",

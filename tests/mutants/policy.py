@@ -24,8 +24,8 @@ MUTANTS = [
     contract("completion.prompt_tokens in (None, len(prompt)),", "True,", "counted 4 prompt tokens, 3 were sent"),
     contract("(not completion.versions or versions == len(ids),", "(True,", "versions cover 1 of 2"),
     contract(
-        "(all(version >= 0 and count > 0 for version, count in completion.versions),",
-        "(True,",
+        "all(version >= 0 and count > 0 for version, count in completion.versions),",
+        "True,",
         "a version or its count is none",
     ),
     contract("(_rise_within(completion.rescored, len(ids)),", "(True,", "rescored positions do not rise within"),

@@ -344,7 +344,7 @@ MUTANTS = [
     mutant(
         "a message is left out in silence",
         "increments",
-        'if message_tag(i) not in shown and (entry["content"] or "").strip():',
+        'if message_tag(i) not in tags and (entry["content"] or "").strip():',
         "if False:",
         "chat.py::test_a_template_that_leaves_a_message_out_is_refused",
     ),
@@ -403,4 +403,18 @@ MUTANTS = [
     ),
     mutant("the end token is text", "chat", "ids[:-1] if closed else ids, tools", "ids, tools", PARSED),
     mutant("any last token closes", "chat", "ids[-1] in self._info.stop_ids", "True", PARSED),
+    mutant(
+        "tools are no part of an opening",
+        "chat",
+        "_ENCODER.encode((messages, tools))",
+        "_ENCODER.encode(messages)",
+        "openings.py::test_another_message_or_another_tool_is_another_opening",
+    ),
+    mutant(
+        "an opening can be changed by who got it",
+        "chat",
+        "ids.flags.writeable = False",
+        "pass",
+        "openings.py::test_nobody_can_change_what_the_next_one_gets",
+    ),
 ]

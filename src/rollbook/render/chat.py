@@ -259,7 +259,7 @@ def _key(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> bytes | None
     """What an opening is known by; None for messages of what the record cannot hold."""
     try:
         return _ENCODER.encode((messages, tools))
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError, RecursionError):
         return None
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -63,3 +64,31 @@ def test_count_and_echo_stand_where_they_belong(dialect: Dialect) -> None:
             assert (reply["prompt_token_ids"], reply["meta_info"]["prompt_tokens"]) == ([11, 12, 13], 3)
         case _:
             assert (reply["tokens_evaluated"], reply["timings"]["prompt_n"]) == (3, 3)
+
+
+def test_text_and_names_stand_beside_the_ids_where_they_are_asked_for() -> None:
+    (spoken,) = prepare(Dialect.SGLANG, REPLIES[:1], ["said"])
+    assert json.loads(spoken.body(b"1"))["text"] == "said"
+    (named,) = prepare(Dialect.VLLM, REPLIES[:1], named=True)
+    rows = json.loads(named.body(b"1"))["choices"][0]["logprobs"]["content"]
+    assert [row["token"] for row in rows] == [f"token_id:{row['token_id']}" for row in rows]
+
+
+@pytest.mark.parametrize(("listed", "prepared"), [(0, True), (1, True), (2, False)])
+def test_spaces_between_the_fields_do_not_matter_and_longer_lists_go_to_the_full_fake(
+    listed: int, prepared: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "replies.json"
+    file.write_text(json.dumps({"replies": [{"token_ids": REPLIES[0][0], "logprobs": REPLIES[0][1]}]}))
+    command = [sys.executable, "-m", "rollbook.policy.testing", "--dialect", "vllm", "--instant", str(file)]
+    asked = {"model": "fake", "token_ids": [1, 2], "sampling_params": {"max_tokens": 3, "logprobs": listed}}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        request = urllib.request.Request(f"{url}/inference/v1/generate", json.dumps(asked).encode())
+        request.add_header("Content-Type", "application/json")
+        with urllib.request.urlopen(request, timeout=10) as reply:
+            ids = json.load(reply)["choices"][0]["token_ids"]
+        assert process.stdin is not None
+        process.stdin.close()
+    assert (ids == REPLIES[0][0]) is prepared
