@@ -51,7 +51,6 @@ def test_what_is_read_is_the_last_snapshot() -> None:
         assert read(metrics.port)["rollbook_rollouts_started_total", ()] == 0
         metrics.snapshot(Snapshot(started=1))
         metrics.snapshot(snapshot())
-        metrics.staleness({0: 300, 1: 100})
         found = read(metrics.port)
     assert found["rollbook_rollouts_started_total", ()] == 12
     assert found["rollbook_rollouts_ended_total", (("reason", "final_answer"),)] == 7
@@ -65,7 +64,6 @@ def test_what_is_read_is_the_last_snapshot() -> None:
     assert found["rollbook_limiter_waited_seconds_total", (("resource", "engine"),)] == 1.5
     assert ("rollbook_limiter_limit", (("resource", "tool:a"),)) not in found
     assert found["rollbook_event_loop_lag_seconds_count", ()] == 1
-    assert found["rollbook_staleness_tokens_total", (("versions", "1"),)] == 100
 
 
 def test_requests_bear_the_names_of_the_semantic_conventions() -> None:

@@ -44,7 +44,6 @@ class LiveMetrics(Collector):
         """`port`: 0 takes a free one. `policy`: the name that the requests' metrics bear as their model."""
         self._asked, self._policy = (port, address), policy
         self._last = Snapshot()
-        self._staleness: dict[int, int] = {}
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         self._server: tuple[WSGIServer, threading.Thread] | None = None
@@ -74,11 +73,6 @@ class LiveMetrics(Collector):
         """How things stand now."""
         self._last = snapshot
 
-    def staleness(self, tokens: Mapping[int, int]) -> None:
-        """How many sampled tokens were so many versions behind the trainer when they were handed over, by versions;
-        counts since the run began."""
-        self._staleness = dict(tokens)
-
     def collect(self) -> Iterator[Metric]:
         """What Prometheus reads."""
         last = self._last
@@ -105,9 +99,6 @@ class LiveMetrics(Collector):
             yield GaugeMetricFamily(name, "When the oldest rollout in flight began, Unix time", last.oldest)
         yield from _limiters(last.limiters)
         yield _histogram("rollbook_event_loop_lag_seconds", "Lateness of the event loops", {(): last.lag}, ())
-        if self._staleness:
-            behind = {str(versions): count for versions, count in sorted(self._staleness.items())}
-            yield _by("rollbook_staleness_tokens", "Sampled tokens by versions behind the trainer", "versions", behind)
         yield from self._requests()
 
     def _requests(self) -> Iterator[Metric]:
