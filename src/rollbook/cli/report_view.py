@@ -114,7 +114,7 @@ def show_totals(out: Console, report: RunReport) -> None:
     rows = [
         ("rollouts", str(report.rollouts)),
         ("turns", str(report.turns)),
-        ("prompt tokens", f"{number(tokens.prompt)} ({number(tokens.cached)} from the engine's cache)"),
+        ("prompt tokens", _prompt(tokens.prompt, tokens.cached)),
         ("sampled tokens", f"{tokens.sampled}: {tokens.trained} to train, lost: {counts(tokens.lost)}"),
         ("tool calls by parse status", counts(report.tool_calls)),
         ("wall of the run, pauses apart", f"{number(report.wall, 1)} s"),
@@ -126,6 +126,12 @@ def show_totals(out: Console, report: RunReport) -> None:
 def _short(group: str) -> str:
     """The group's number, without the run's id."""
     return group.rpartition("-")[2]
+
+
+def _prompt(prompt: int | None, cached: int | None) -> str:
+    if prompt is None:
+        return f"{MISSING} (the engine did not tell)"
+    return f"{prompt} ({number(cached)} from the engine's cache)"
 
 
 def _part(row: TimeRow) -> str:
