@@ -248,7 +248,7 @@ def test_a_path_that_cannot_be_one_is_a_message(words: tuple[str, ...]) -> None:
 
 
 def test_a_copy_in_a_store_is_named_by_its_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     policy, url = script(tmp_path / "m", CALL, "It is 8."), f"file://{tmp_path}/bucket/demo"
     words = ("run", "test-double", "--policy", policy, "--tasks", "1", "--group", "1", "--out", tmp_path / "run")
     assert rollbook(*words, "--store", url).exit_code == 0

@@ -98,6 +98,8 @@ def show_resources(out: Console, report: ResourceReport) -> None:
         if each.entered or each.waiting
     ]
     heads = ("resource", "limit", "in use", "peak", "waiting", "entered", "waited s", "paused s")
+    if not rows:
+        return
     show_table(out, f"Resources, {counted(report.workers, 'worker')}", heads, rows, form="lrrrrrrr")
     lag = report.lag
     median, p99 = lag.quantile(0.5), lag.quantile(0.99)

@@ -185,7 +185,7 @@ def _run(
             f"kept. This goes on:\n  {again}"
         ) from error
     except (InfrastructureDown, WorkersDie) as error:
-        raise Failed(f"{error}\nFinished rollouts are kept. Mend that; then this goes on:\n  {again}") from error
+        raise Failed(f"{error}\nFinished rollouts are kept. This goes on:\n  {again}") from error
     except StoreError as error:
         if not (folder / "run.json").exists():
             raise
