@@ -10,7 +10,7 @@ import pytest
 
 from rollbook.policy.testing import Dialect, EngineShape, FakeEngine, Fault, FaultPlan, Latency
 from tests.cli.cli_made import document, refused, rollbook
-from tests.run.run_made import model_folder, renderer
+from tests.run.run_made import model_folder, renderer, script
 
 
 @pytest.fixture
@@ -54,6 +54,7 @@ def test_what_cannot_be_checked_exits_2(folder: Path) -> None:
     assert "cannot be reached" in refused(rollbook("check", "policy", away, "--tokenizer", folder))
     assert "name it local" in refused(rollbook("check", "policy", "vlm"))
     assert "text-only endpoint" in refused(rollbook("check", "policy", "text:http://127.0.0.1:9#m"))
+    assert "no engine to check" in refused(rollbook("check", "policy", script(folder / "said", "Hi.")))
     assert "did you mean 'vllm'?" in refused(rollbook("check", "policy", "vlm:http://h"))
 
 

@@ -14,18 +14,32 @@ from rollbook.cli.progress import FetchBar, RunBar
 from rollbook.models import Phase as Fetching
 from rollbook.models import Progress
 from rollbook.rewards import Outcome, decide, outcome_of
-from rollbook.rollout import Limiter, Phase, Snapshot
-from rollbook.trace import Drop, Ending, EndingRules, Reason
+from rollbook.rollout import GroupPlan, Limiter, Phase, Snapshot
+from rollbook.rollout.pool import Closed
+from rollbook.trace import Drop, Ending, EndingRules, Reason, Task
 from tests.run.run_made import small_trace
 
 
-def member(reason: Reason, reward: float | None) -> Outcome:
-    trace = small_trace("a")
+def member(reason: Reason, reward: float | None, name: str = "a") -> Outcome:
+    trace = small_trace(name)
     trace.end(Ending(reason))
     if reward is not None:
         trace.score(reward)
     once = EndingRules({Reason.HARNESS: Drop()})
     return outcome_of(trace, once, decide(trace, once))
+
+
+def closed(*, cancelled: tuple[str, ...], unrecorded: int) -> Closed:
+    plan = GroupPlan(id="g", task=Task(id="t", prompt="p"), size=4)
+    return Closed(
+        plan=plan,
+        outcomes=(),
+        advantages=(),
+        refilled=0,
+        unrecorded=unrecorded,
+        cancelled=cancelled,
+        changed={},
+    )
 
 
 def shown(*, terminal: bool) -> Console:
@@ -44,12 +58,50 @@ def test_lines_tell_the_state_at_the_end_and_what_was_done_before() -> None:
         bar.turn(small_trace("a"))
         bar.turn(small_trace("b"))
         bar.ended(member(Reason.FINAL_ANSWER, 1.0), late=False)
-        bar.ended(member(Reason.HARNESS, None), late=False)
+        bar.ended(member(Reason.HARNESS, None, "b"), late=False)
     assert re.sub(r"\d+ s,", "0 s,", text(out)) == (
         "2 rollouts to run, 2 of 4 were finished before\n"
         "2 of 4 rollouts, 0 s, 1 turn, mean reward -, 0 errors\n"
         "4 of 4 rollouts, 0 s, 2 turns, mean reward 1.00, 1 error\n"
     )
+
+
+def test_more_members_leave_what_is_done_as_it_is() -> None:
+    out = shown(terminal=False)
+    with RunBar(out) as bar:
+        bar.planned(2, 1)
+        bar.ended(member(Reason.FINAL_ANSWER, 1.0), late=False)
+        bar.planned(3, 1)
+        bar.ended(member(Reason.FINAL_ANSWER, 1.0, "b"), late=False)
+    assert text(out).count("to run") == 1
+    assert "3 of 3 rollouts" in text(out).splitlines()[-1]
+
+
+def test_members_that_a_close_cuts_off_are_done() -> None:
+    out = shown(terminal=False)
+    with RunBar(out) as bar:
+        bar.planned(4, 0)
+        bar.ended(member(Reason.FINAL_ANSWER, 1.0), late=False)
+        bar.closed(closed(cancelled=("b", "c"), unrecorded=1))
+        bar.ended(member(Reason.CANCELLED, None, "b"), late=True)
+    assert "4 of 4 rollouts" in text(out).splitlines()[-1]
+
+
+def test_turns_that_the_last_snapshot_did_not_know_of_count() -> None:
+    out = shown(terminal=False)
+    with RunBar(out) as bar:
+        bar.planned(9, 0)
+        bar.snapshot(Snapshot(turns=1))
+        bar.ended(member(Reason.FINAL_ANSWER, 1.0), late=False)
+        bar.ended(member(Reason.FINAL_ANSWER, 1.0, "b"), late=False)
+    assert "2 turns" in text(out).splitlines()[-1]
+
+
+def test_nothing_is_said_of_a_run_that_had_nothing_left() -> None:
+    out = shown(terminal=False)
+    with RunBar(out) as bar:
+        bar.planned(4, 4)
+    assert text(out) == "0 rollouts to run, 4 of 4 were finished before\n"
 
 
 def test_without_a_reward_there_is_no_mean() -> None:

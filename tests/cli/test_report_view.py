@@ -91,4 +91,4 @@ def test_the_whole_report_fits_and_shows_what_is_missing() -> None:
     assert ("of", "which", "decode", "8.00", "50.0", "%") in shown
     assert ("of", "which", "queue", "-", "-") in shown
     assert ("sampled", "tokens", "12:", "6", "to", "train,", "lost:", "6", "no_vote") in shown
-    assert ("prompt", "tokens", "-", "(-", "from", "the", "engine's", "cache)") in shown
+    assert ("prompt", "tokens", "-", "(the", "engine", "did", "not", "tell)") in shown

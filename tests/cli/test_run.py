@@ -17,7 +17,7 @@ import pytest
 from rollbook.cli.run import _again, command
 from rollbook.run import open_run, read_resources, report
 from rollbook.store import RunWriter
-from rollbook.trace import ContextPolicy
+from rollbook.trace import ContextPolicy, Reason
 from tests.cli.cli_made import SAID, dated_template, dated_words, document, made_run, refused, rollbook
 from tests.run.run_made import Double, script
 
@@ -46,6 +46,20 @@ def test_a_run_prints_what_came_out_and_what_comes_next(tmp_path: Path, policy: 
     tables = result.stdout.partition("Next:")[0]
     assert max(map(len, tables.splitlines())) <= 100
     assert "4 of 4 rollouts" in result.stderr
+
+
+def test_a_limit_that_bound_nothing_is_said(tmp_path: Path, policy: str) -> None:
+    words = ("run", "test-double", "--policy", policy, *SMALL)
+    assert "bound nothing" not in rollbook(*words, "--limit", "tool:double=1", "--out", tmp_path / "a").stderr
+    said = " ".join(rollbook(*words, "--limit", "tool:doubel=1", "--out", tmp_path / "b").stderr.split())
+    assert "Nothing used tool:doubel, so the limit bound nothing; used: engine, sandbox, scoring, tool:double." in said
+
+
+def test_an_open_breaker_says_how_to_go_on(tmp_path: Path) -> None:
+    policy = script(tmp_path / "m", Reason.ENGINE_TIMEOUT)
+    said = run_here(tmp_path, policy, "--tasks", "20", "--group", "2")
+    assert "more than a share of 0.5" in said
+    assert said.rstrip().endswith(f"--out {tmp_path / 'run'} --resume")
 
 
 def test_json_is_one_document_and_the_rest_goes_to_stderr(tmp_path: Path, policy: str) -> None:

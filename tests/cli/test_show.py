@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rollbook.cli.trace_view import FOLD
+from rollbook.rewards import annotate, dispositions
 from rollbook.run import open_run
 from rollbook.store import AnnotationWriter, RunWriter
 from rollbook.trace import (
@@ -30,7 +31,7 @@ from rollbook.trace import (
     make_runs,
 )
 from tests.cli.cli_made import dated_template, dated_words, document, made_run, refused, rollbook
-from tests.run.run_made import BAD_CALL, CALL, small_trace
+from tests.run.run_made import BAD_CALL, CALL, script, small_trace
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07 [bold]markup[/bold] :smile: \ud800 \u202edrawkcab"
 
@@ -244,6 +245,26 @@ def test_an_annotation_of_another_shape_is_a_message(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [("show",), ("audit",), ("run", "test-double", "--out")])
 def test_a_path_that_cannot_be_one_is_a_message(words: tuple[str, ...]) -> None:
     assert "File name too long" in refused(rollbook(*words, "a" * 300))
+
+
+def test_a_copy_in_a_store_is_named_by_its_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    policy, url = script(tmp_path / "m", CALL, "It is 8."), f"file://{tmp_path}/bucket/demo"
+    words = ("run", "test-double", "--policy", policy, "--tasks", "1", "--group", "1", "--out", tmp_path / "run")
+    assert rollbook(*words, "--store", url).exit_code == 0
+    assert rollbook("show", url).stdout.startswith(f"{url}: 1")
+
+
+def test_values_of_a_facet_stand_in_their_order(tmp_path: Path) -> None:
+    folder, traces = tmp_path / "run", [small_trace(name, task=name) for name in ("t-10", "t-9", "t-2")]
+    with RunWriter.create(folder, {}) as writer:
+        for trace in traces:
+            trace.end(Ending(Reason.FINAL_ANSWER))
+            trace.score(1.0)
+            writer.seal(trace)
+        writer.annotate(annotate(dispositions(traces)))
+    lines = rollbook("show", folder, "--selection").stdout.splitlines()
+    assert [line.split()[1] for line in lines if line.startswith(" task")] == ["t-2", "t-9", "t-10"]
 
 
 def test_what_was_selected_is_a_table(tmp_path: Path) -> None:

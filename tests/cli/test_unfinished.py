@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from rollbook.cli.unfinished import tell_unfinished
-from rollbook.run import open_run
-from tests.run.test_runner import go, stop_after
+from rollbook.rollout import LoadedPolicy
+from rollbook.run import open_run, open_stream
+from tests.rollout.made import SMOLLM
+from tests.run.test_runner import CONFIG, ByMember, go, stop_after
+
+
+def test_a_stream_goes_on_as_a_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def take_one() -> None:
+        policy = LoadedPolicy(ByMember(), SMOLLM.renderer)
+        async with open_stream(CONFIG, tmp_path / "run", policy=policy) as stream:
+            await anext(aiter(stream))
+
+    asyncio.run(take_one())
+    tell_unfinished(open_run(tmp_path / "run"))
+    told = " ".join(capsys.readouterr().err.split())
+    assert "`open_stream(..., resume=True)`, with the same arguments, goes on." in told
 
 
 def test_what_is_missing_is_told_until_it_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

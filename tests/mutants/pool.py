@@ -219,6 +219,27 @@ MUTANTS = [
         RULES,
     ),
     whole(
+        "refills are more than what is planned",
+        "run/planning.py",
+        "if outcome.member >= self._config.group:",
+        "if False:",
+        "groups_in_flight.py::test_what_is_planned_is_done_in_the_end",
+    ),
+    whole(
+        "more votes are asked for than a group has",
+        "run/config.py",
+        "votes is not None and votes > self.group",
+        "False",
+        "config.py::test_more_votes_than_a_group_can_have_are_refused",
+    ),
+    Mutant(
+        "what is done begins anew with each further task",
+        "cli/progress.py",
+        "if first:\n            self._done = done",
+        "if True:\n            self._done = done",
+        "tests/cli/test_progress.py::test_more_members_leave_what_is_done_as_it_is",
+    ),
+    whole(
         "groups without a signal are forgotten on resume",
         "run/planning.py",
         "self._flat = sum(",

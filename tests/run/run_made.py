@@ -124,12 +124,12 @@ def loaded(folder: Path, *steps: str | Reason, delay: float = 0.0) -> LoadedPoli
     return LoadedPolicy(ScriptedPolicy(said), made)
 
 
-def small_trace(rollout: str, *, group: str = "g", member: int = 0, attempt: int = 0) -> Trace:
+def small_trace(rollout: str, *, group: str = "g", member: int = 0, attempt: int = 0, task: str = "t") -> Trace:
     """A running trace of one task with one sampled turn."""
     head = TraceHead(
         rollout=rollout,
         group=group,
-        task=Task(id="t", prompt="p"),
+        task=Task(id=task, prompt="p"),
         policies=(PolicyRecord(name="scripted"),),
         member=member,
         attempt=attempt,

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollbook.errors import ConfigError
-from rollbook.rollout import Limits
+from rollbook.rollout import GroupRules, Limits
 from rollbook.run import RunConfig, differences
 from rollbook.trace import EndingRules, Mask, Reason, Retry, Sampling
 
@@ -33,6 +33,19 @@ CONFIG = RunConfig(
 def test_a_run_needs_at_least_one_of_each(name: str) -> None:
     with pytest.raises(ConfigError, match=f"at least one of '{name}'"):
         msgspec.structs.replace(RunConfig(environment="x"), **{name: 0})
+
+
+@pytest.mark.parametrize("rules", [GroupRules(min_used=3), GroupRules(enough=3)])
+def test_more_votes_than_a_group_can_have_are_refused(rules: GroupRules) -> None:
+    with pytest.raises(ConfigError, match="is 3, and a group of 2 never has so many votes"):
+        RunConfig(environment="x", group=2, groups=rules)
+    assert RunConfig(environment="x", group=3, groups=rules).groups == rules
+
+
+def test_a_group_that_closes_too_early_to_be_used_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"enough .2. is below min_used .3."):
+        GroupRules(enough=2, min_used=3)
+    assert GroupRules(enough=3, min_used=3).enough == 3
 
 
 def test_a_configuration_comes_back_from_json_equal() -> None:

@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from rollbook.policy import Completion, TokenIds
+from rollbook.rewards import Outcome
 from rollbook.rollout import GroupRules, LoadedPolicy
+from rollbook.rollout.pool import Closed
 from rollbook.run import RunConfig, run
+from rollbook.run.keeping import Silent
 from rollbook.store import RunReader
 from rollbook.trace import Drop, EndingRules, Fate, Reason, RolloutFailure, Sampling, facts
 from tests.rollout.made import SMOLLM, Engine, says
@@ -144,6 +147,45 @@ def test_a_run_closes_its_groups_by_the_rules(tmp_path: Path, name: str) -> None
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_that_was_stopped_in_the_middle_comes_to_the_same(tmp_path: Path, name: str, requests: int) -> None:
     stop_and_go_on(tmp_path / "run", CASES[name], requests)
+
+
+class Counts(Silent):
+    """Holds at each moment that no more members are done than are planned."""
+
+    def __init__(self) -> None:
+        self.planned_members = self.done = 0
+        self.first = True
+
+    def planned(self, members: int, done: int) -> None:
+        self.done = done if self.first else self.done
+        self.planned_members, self.first = members, False
+
+    def ended(self, outcome: Outcome, *, late: bool) -> None:
+        self.done += not late and outcome.disposition.fate is not Fate.RETRIED
+        assert self.done <= self.planned_members
+
+    def closed(self, closed: Closed) -> None:
+        self.done += len(closed.cancelled) + closed.unrecorded
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_planned_is_done_in_the_end(tmp_path: Path, name: str) -> None:
+    case, counts = CASES[name], Counts()
+    loaded = LoadedPolicy(Moods(case.mood), SMOLLM.renderer)
+    asyncio.run(run(config_of(case), tmp_path / "run", policy=loaded, concurrency=6, start_jitter=0.0, progress=counts))
+    assert counts.done == counts.planned_members > 0
+
+
+@pytest.mark.parametrize("name", ["refill", "the replacement is lost too"])
+def test_a_run_that_goes_on_plans_its_refills_again(tmp_path: Path, name: str) -> None:
+    case, counts = CASES[name], Counts()
+    asyncio.run(stopped(tmp_path / "run", case, 5))
+    loaded = LoadedPolicy(Moods(case.mood), SMOLLM.renderer)
+    again = run(
+        config_of(case), tmp_path / "run", policy=loaded, concurrency=2, start_jitter=0.0, progress=counts, resume=True
+    )
+    asyncio.run(again)
+    assert counts.done == counts.planned_members > 0
 
 
 def test_groups_without_a_signal_are_known_again(tmp_path: Path) -> None:

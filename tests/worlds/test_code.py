@@ -95,6 +95,12 @@ def test_an_unknown_difficulty_is_refused() -> None:
         Code(4)
 
 
+def test_an_unknown_kind_of_sandbox_is_refused_before_a_run_begins() -> None:
+    with pytest.raises(UsageError, match="code: kind is bubblewrap, unshare, plain, not docker"):
+        Code(kind="docker")
+    assert Code(kind="unshare").kind == "unshare"
+
+
 # Gold and nothing.
 
 

@@ -14,7 +14,7 @@ from rollbook.cli.progress import FetchBar
 from rollbook.cli.screen import console, print_json, show_table, visible
 from rollbook.cli.template_options import api_key, read_variables, template_options
 from rollbook.errors import UsageError
-from rollbook.policy import PolicyFinding, PolicyReport, check_policy
+from rollbook.policy import PolicyFinding, PolicyReport, ScriptedPolicy, check_policy
 from rollbook.rollout import LoadedPolicy
 from rollbook.run import load_policy
 
@@ -63,6 +63,8 @@ def policy(
         )
     if loaded.text is not None:
         raise UsageError(f"{policy} is a text-only endpoint: it gives no ids to check, and is for evaluation")
+    if isinstance(loaded.policy, ScriptedPolicy):
+        raise UsageError(f"{policy} says what its file says, whatever it is asked: there is no engine to check")
     report = asyncio.run(_check(loaded))
     if as_json:
         print_json(msgspec.to_builtins(report) | {"fit": report.fit})

@@ -23,7 +23,7 @@ __all__ = ["FetchBar", "RunBar"]
 
 EVERY = 5.0
 """Seconds between two plain lines."""
-
+WAITING = "waiting for the first replies"
 
 _WORDS = {Phase.DOWNLOAD: "downloading the model", Phase.UNPACK: "unpacking it", Phase.CHECK: "checking its sum"}
 
@@ -63,8 +63,11 @@ class RunBar(_Bar):
             TimeElapsedColumn(),
             TextColumn("{task.description}"),
         )
-        self._total = self._done = self._errors = 0
+        self._total: int | None = None
+        self._done = self._errors = 0
         self._turns: dict[str, int] = {}
+        self._turns_of_ended = 0
+        self._line = ""
         self._rewards: list[float] = []
         self._began = self._said = time.monotonic()
         self._every, self._pace = every, Pace()
@@ -76,30 +79,39 @@ class RunBar(_Bar):
             self.bar.start()
         return self
 
+    def __exit__(self, *_: object) -> None:
+        if self.bar is None and self._words() != WAITING:
+            self._print()
+        super().__exit__()
+
     def planned(self, members: int, done: int) -> None:
-        self._total, self._done = members, done
+        first, self._total = self._total is None, members
+        if first:
+            self._done = done
         if self.bar is not None:
-            self.bar.update(self._task, total=members, completed=done, description=self._words(), refresh=True)
-        else:
+            self.bar.update(self._task, total=members, completed=self._done, description=self._words(), refresh=True)
+        elif first:
             before = f", {done} of {members} were finished before" if done else ""
             self.out.print(f"{counted(members - done, 'rollout')} to run{before}")
 
     def turn(self, trace: Trace) -> None:
-        first = not self._turns
         self._turns[trace.id] = len(trace.policy_nodes)
-        self._tell(at_once=first)
+        self._tell(at_once=not self._line)
 
     def ended(self, outcome: Outcome, *, late: bool) -> None:
+        self._turns.pop(outcome.rollout, None)
+        self._turns_of_ended += outcome.turns
         if late or outcome.disposition.fate is Fate.RETRIED:
             return
         self._done += 1
         if outcome.reward is not None:
             self._rewards.append(outcome.reward)
         self._errors += outcome.reason.kind is EndingKind.ERROR
-        self._tell(at_once=self._done == self._total)
+        self._tell(at_once=False)
 
     def closed(self, closed: Closed) -> None:
-        pass
+        self._done += len(closed.cancelled) + closed.unrecorded
+        self._tell(at_once=False)
 
     def snapshot(self, snapshot: Snapshot) -> None:
         self._pace.take(snapshot, time.monotonic(), time.time())
@@ -112,16 +124,23 @@ class RunBar(_Bar):
             self.bar.update(self._task, completed=self._done, description=self._words())
         elif at_once or time.monotonic() - self._said >= self._every:
             self._said = time.monotonic()
-            took = self._said - self._began
-            self.out.print(f"{self._done} of {self._total} rollouts, {took:.0f} s, {self._words()}")
-            if self._pace.last is not None and self._done < self._total:
+            self._print()
+            if self._pace.last is not None and self._done < (self._total or 0):
                 self.out.print(f"  {self._pace.speed()}, {self._pace.in_flight()}")
+
+    def _print(self) -> None:
+        line, took = f"{self._done} of {self._total} rollouts", time.monotonic() - self._began
+        words = self._words()
+        if self._line != f"{line}, {words}":
+            self._line = f"{line}, {words}"
+            self.out.print(f"{line}, {took:.0f} s, {words}")
 
     def _words(self) -> str:
         last = self._pace.last
-        turns = sum(self._turns.values()) if last is None else last.turns
+        # workers elsewhere tell of their turns in snapshots alone, and the last snapshot is older than what ended since
+        turns = max(self._turns_of_ended + sum(self._turns.values()), 0 if last is None else last.turns)
         if not turns and not self._errors and not self._rewards:
-            return "waiting for the first replies"
+            return WAITING
         mean = f"{sum(self._rewards) / len(self._rewards):.2f}" if self._rewards else "-"
         return f"{counted(turns, 'turn')}, mean reward {mean}, {counted(self._errors, 'error')}"
 

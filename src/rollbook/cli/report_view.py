@@ -98,6 +98,8 @@ def show_resources(out: Console, report: ResourceReport) -> None:
         if each.entered or each.waiting
     ]
     heads = ("resource", "limit", "in use", "peak", "waiting", "entered", "waited s", "paused s")
+    if not rows:
+        return
     show_table(out, f"Resources, {counted(report.workers, 'worker')}", heads, rows, form="lrrrrrrr")
     lag = report.lag
     median, p99 = lag.quantile(0.5), lag.quantile(0.99)
@@ -114,7 +116,7 @@ def show_totals(out: Console, report: RunReport) -> None:
     rows = [
         ("rollouts", str(report.rollouts)),
         ("turns", str(report.turns)),
-        ("prompt tokens", f"{number(tokens.prompt)} ({number(tokens.cached)} from the engine's cache)"),
+        ("prompt tokens", _prompt(tokens.prompt, tokens.cached)),
         ("sampled tokens", f"{tokens.sampled}: {tokens.trained} to train, lost: {counts(tokens.lost)}"),
         ("tool calls by parse status", counts(report.tool_calls)),
         ("wall of the run, pauses apart", f"{number(report.wall, 1)} s"),
@@ -126,6 +128,12 @@ def show_totals(out: Console, report: RunReport) -> None:
 def _short(group: str) -> str:
     """The group's number, without the run's id."""
     return group.rpartition("-")[2]
+
+
+def _prompt(prompt: int | None, cached: int | None) -> str:
+    if prompt is None:
+        return f"{MISSING} (the engine did not tell)"
+    return f"{prompt} ({number(cached)} from the engine's cache)"
 
 
 def _part(row: TimeRow) -> str:

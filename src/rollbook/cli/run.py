@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
+from rich.console import Console
 
 from rollbook.audit import Report, audit
 from rollbook.cli.app import Failed, Stopped
@@ -26,8 +27,11 @@ from rollbook.cli.watching import watched
 from rollbook.errors import StoreError, UsageError
 from rollbook.render import TextSide
 from rollbook.rollout import Limits, LoadedPolicy
+from rollbook.rollout.breaker import InfrastructureDown
+from rollbook.rollout.pool import WorkersDie
 from rollbook.run import (
     Access,
+    ResourceReport,
     RunConfig,
     RunOutcome,
     check_folder,
@@ -132,6 +136,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
         loaded = policy_of(config, api_key=api_key(), cache=given["cache"], progress=fetching)
     place = folder.absolute()  # an environment may change the working folder
     outcome = _run(ctx, config, folder, loaded, given)
+    _tell_unused(err, config, read_resources(place))
     source = open_run(place)
     renderer = loaded.renderer if loaded.text is None and isinstance(loaded.renderer, TextSide) else None
     found, judged = report(source, read_resources(place)), audit(source, renderer=renderer)
@@ -179,6 +184,8 @@ def _run(
             f"the run was stopped from inside, by code that it ran ({type(error).__name__}); finished rollouts are "
             f"kept. This goes on:\n  {again}"
         ) from error
+    except (InfrastructureDown, WorkersDie) as error:
+        raise Failed(f"{error}\nFinished rollouts are kept. This goes on:\n  {again}") from error
     except StoreError as error:
         if not (folder / "run.json").exists():
             raise
@@ -191,6 +198,14 @@ def _run(
             "error/interrupted, and was run again."
         )
     return outcome
+
+
+def _tell_unused(err: Console, config: RunConfig, found: ResourceReport | None) -> None:
+    """A limit by a name that nothing has binds nobody, and would do so without a word."""
+    used = [] if found is None else [each.name for each in found.limiters if each.entered]
+    unused = [name for name in config.resources if name not in used]
+    if unused and used:
+        err.print(visible(f"Nothing used {', '.join(unused)}, so the limit bound nothing; used: {', '.join(used)}."))
 
 
 def _config(given: dict[str, Any]) -> RunConfig:

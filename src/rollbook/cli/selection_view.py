@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -26,7 +27,9 @@ def show_selection(out: Console, found: SelectionReport) -> None:
     left_out = 0
     for facet in facets:
         mine = [row for row in found.rows if row.facet is facet]
-        shown = sorted(mine, key=_lost, reverse=True)[:MOST] if len(mine) > MOST else mine
+        shown = sorted(mine, key=lambda row: (-_lost(row), _in_order(row.value)))[:MOST]
+        if len(shown) == len(mine):
+            shown.sort(key=lambda row: _in_order(row.value))
         left_out += len(mine) - len(shown)
         rows += shown
     shown_counts = [name for name in COUNTS if any(msgspec.structs.asdict(row)[name] for row in rows)]
@@ -64,6 +67,11 @@ def group_line(groups: GroupFacts) -> str:
         ),
     ]
     return ", ".join(parts)
+
+
+def _in_order(value: str) -> list[tuple[int, str]]:
+    """Sorts numbers within names by their size."""
+    return [(int(part) if part.isdecimal() else 0, part) for part in re.split(r"([0-9]+)", value)]
 
 
 def _lost(row: SelectionRow) -> int:

@@ -47,7 +47,7 @@ def command(run: Path | str, trace: str | None, full: bool, selection: bool, as_
     if selection:
         _show_selection(source, trace, as_json=as_json)
     elif trace is None:
-        _show_run(source, as_json=as_json)
+        _show_run(source, run, as_json=as_json)
     else:
         _show_one(source, find_rollout(source, trace), full=full, as_json=as_json)
     if not source.report.clean:
@@ -71,7 +71,7 @@ def find_rollout(source: RunReader, part: str) -> str:
     raise UsageError(f"{part!r} fits {len(found)} rollouts: {', '.join(found[:LISTED])}{more}; give more of the id")
 
 
-def _show_run(source: RunReader, *, as_json: bool) -> None:
+def _show_run(source: RunReader, run: Path | str, *, as_json: bool) -> None:
     notes = source.annotations()
     fates, advantages = facts.dispositions(notes), facts.advantages(notes)
     summaries = sorted(source.summaries(), key=lambda row: (row.group, row.seat, row.member, row.attempt))
@@ -93,7 +93,7 @@ def _show_run(source: RunReader, *, as_json: bool) -> None:
         heads, lines = heads[:-1], [(line[0], line[1].rpartition("/")[2], *line[2:-1]) for line in lines]
     show_table(
         out,
-        f"{source.folder}: {counted(len(lines), 'rollout')} (ids are group-member.attempt; tokens are sampled/all)",
+        f"{run}: {counted(len(lines), 'rollout')} (ids are group-member.attempt; tokens are sampled/all)",
         heads,
         lines,
         form="lkrkrrlr",

@@ -17,9 +17,10 @@ def tell_unfinished(source: RunReader) -> None:
     if found is None or not found.missing:
         return
     folder = shlex.quote(str(source.folder))
+    again = "open_stream(..., resume=True)" if found.stream else f"rollbook run ... --out {visible(folder)} --resume"
     console(stderr=True).print(
         f"This run is not finished: {found.finished} of {counted(found.planned, 'rollout')} are done, "
         f"{found.closed} of {counted(found.groups, 'group')} closed. Rollouts of the other groups have no advantage "
         "yet; what was interrupted runs again. "
-        f"`rollbook run ... --out {visible(folder)} --resume`, with the same arguments, goes on.\n"
+        f"`{again}`, with the same arguments, goes on.\n"
     )

@@ -70,5 +70,5 @@ class Breaker:
         found = ", ".join(f"{count} {reason}" for reason, count in self.errors.most_common())
         raise InfrastructureDown(
             f"the last {len(self._last)} attempts ended with {self.errors.total()} errors ({found}), more than a share "
-            f"of {self._rules.share:g}; mend what fails, then go on with the run: what it finished is kept"
+            f"of {self._rules.share:g}; mend what fails, then go on with the run"
         )

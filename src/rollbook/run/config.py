@@ -68,6 +68,9 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("tasks", "group"):
             if msgspec.structs.asdict(self)[name] < 1:
                 raise ConfigError(f"a run needs at least one of '{name}'")
+        for name, votes in (("min_used", self.groups.min_used), ("enough", self.groups.enough)):
+            if votes is not None and votes > self.group:
+                raise ConfigError(f"groups: {name} is {votes}, and a group of {self.group} never has so many votes")
         if not self.request_timeout > 0:
             raise ConfigError(f"'request_timeout' must be above 0, not {self.request_timeout:g}")
         check_limits(self.resources)

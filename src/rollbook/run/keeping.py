@@ -25,7 +25,8 @@ class Progress(Protocol):
     """Told what happens while a run runs."""
 
     def planned(self, members: int, done: int) -> None:
-        """So many members are planned, of which so many were finished before. Said again where more are planned."""
+        """So many members are planned, of which so many were finished before the run began or went on. Said again
+        where more are planned."""
         ...
 
     def turn(self, trace: Trace) -> None:
@@ -122,6 +123,8 @@ class Keeper(Listener):
 
     def ended(self, outcome: Outcome, *, late: bool) -> None:
         self._writer.annotate(annotate({outcome.rollout: outcome.disposition}))
+        if not late and self._planner.refilled(outcome):
+            self.progress.planned(self._planner.total, self._planner.done)
         self.progress.ended(outcome, late=late)
         self._breaker.ended(outcome.reason)
         self._breaker.check()

@@ -49,6 +49,9 @@ class Planner:
         """Ids of the groups that the record holds closed."""
         self._flat = sum(fact.zero_variance for fact in {fact.key: fact for fact in delivered.values()}.values())
         self._earlier = self._read(reader)
+        self._refills = {
+            (each.group, each.member) for rows in self._earlier.values() for each in rows if each.member >= config.group
+        }
         self._round = self._number = 0
 
     @property
@@ -60,7 +63,7 @@ class Planner:
     def total(self) -> int:
         """Members of all groups that are planned so far; without an end to the rounds: up to the one that runs."""
         rounds = self._round + 1 if self._rounds is None else self._rounds
-        return rounds * self._wanted * self._config.group
+        return rounds * self._wanted * self._config.group + len(self._refills)
 
     @property
     def done(self) -> int:
@@ -77,6 +80,13 @@ class Planner:
         """A group closed without a signal: plan a further task in its place. False where none is left."""
         self._flat += 1
         return self._flat <= len(self._tasks) - self._config.tasks
+
+    def refilled(self, outcome: Outcome) -> bool:
+        """True where it is the first attempt of a member that took the place of a dropped one: one more is planned."""
+        before = len(self._refills)
+        if outcome.member >= self._config.group:
+            self._refills.add((outcome.group, outcome.member))
+        return len(self._refills) > before
 
     def next_book(self, chance: Callable[[], float] = random.random) -> GroupBook | None:
         """The book of the next group; None where there is none, which a group without a signal may change."""

@@ -223,6 +223,8 @@ class RayWorker:
                 said = await self._heard(self._actor.close.remote())
                 if isinstance(said, Broken):
                     sys.stderr.write(f"worker {self.name} did not close well: {said.text}\n")
+                if self._beating is not None:  # what it did since its last sign of life counts too
+                    self._take(await self._heard(self._actor.beat.remote()))
         ray.kill(self._actor, no_restart=True)
 
     async def _open(self, spec: dict[str, Any]) -> None:
@@ -250,8 +252,11 @@ class RayWorker:
             except WorkerLost:
                 return
             else:
-                if isinstance(said, Beat):
-                    self._snapshot = said.snapshot
+                self._take(said)
+
+    def _take(self, said: FromWorker) -> None:
+        if isinstance(said, Beat):
+            self._snapshot = said.snapshot
 
     async def _heard(self, asked: ray.ObjectRef[bytes]) -> FromWorker:
         """What the actor answers. Raises `WorkerLost`."""

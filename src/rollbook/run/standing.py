@@ -29,6 +29,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     groups: int
     closed: int
     """Groups whose advantages were computed."""
+    stream: bool
+    """True where a trainer took its groups from a stream."""
 
     @property
     def missing(self) -> int:
@@ -58,6 +60,7 @@ def standing(source: RunReader) -> Standing | None:
         + sum(min(count, config.group) for group, count in members.items() if group not in closed),
         groups=groups,
         closed=len(closed),
+        stream=stored.stream is not None,
     )
 
 

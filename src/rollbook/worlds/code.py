@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from rollbook.envs.outcome import ToolRefused
 from rollbook.envs.protocol import Environment, Rewards
-from rollbook.envs.sandbox import Cause, ExecResult, Sandbox, SandboxLimits, open_sandbox, sandbox
+from rollbook.envs.sandbox import Cause, ExecResult, Kind, Sandbox, SandboxLimits, open_sandbox, sandbox
 from rollbook.envs.tool import tool
 from rollbook.errors import UsageError
 from rollbook.trace.message import Message, ParseStatus
@@ -52,6 +52,8 @@ class Code(Environment):
     def __init__(self, difficulty: int = 1, graded: bool = False, kind: str | None = None) -> None:
         if difficulty not in FAMILIES:
             raise UsageError(f"code: difficulty is 1, 2 or 3, not {difficulty}")
+        if kind is not None and kind not in list(Kind):
+            raise UsageError(f"code: kind is {', '.join(Kind)}, not {kind}")
         self.difficulty = difficulty
         self.graded = graded
         self.kind = kind

@@ -83,3 +83,8 @@ class GroupRules(msgspec.Struct, frozen=True, kw_only=True):
         for name, fine in checks:
             if not fine:
                 raise ConfigError(f"GroupRules: {name} cannot be {msgspec.structs.asdict(self)[name]}")
+        if self.enough is not None and self.enough < self.min_used:
+            raise ConfigError(
+                f"GroupRules: enough ({self.enough}) is below min_used ({self.min_used}): groups would close too early "
+                "to be used"
+            )
