@@ -14,8 +14,9 @@ from rollbook.cli.progress import FetchBar, RunBar
 from rollbook.models import Phase as Fetching
 from rollbook.models import Progress
 from rollbook.rewards import Outcome, decide, outcome_of
-from rollbook.rollout import Limiter, Phase, Snapshot
-from rollbook.trace import Drop, Ending, EndingRules, Reason
+from rollbook.rollout import GroupPlan, Limiter, Phase, Snapshot
+from rollbook.rollout.pool import Closed
+from rollbook.trace import Drop, Ending, EndingRules, Reason, Task
 from tests.run.run_made import small_trace
 
 
@@ -50,6 +51,48 @@ def test_lines_tell_the_state_at_the_end_and_what_was_done_before() -> None:
         "2 of 4 rollouts, 0 s, 1 turn, mean reward -, 0 errors\n"
         "4 of 4 rollouts, 0 s, 2 turns, mean reward 1.00, 1 error\n"
     )
+
+
+def group_of(size: int, *outcomes: Outcome) -> Closed:
+    return Closed(
+        plan=GroupPlan(id="g", task=Task(id="t", prompt="p"), size=size),
+        outcomes=outcomes,
+        advantages=(),
+        refilled=0,
+        unrecorded=0,
+        cancelled=(),
+        changed={},
+    )
+
+
+@pytest.mark.parametrize("ended", [2, 3, 4, 5])
+def test_a_closed_group_counts_as_it_was_planned(ended: int) -> None:
+    out = shown(terminal=False)
+    outcomes = [member(Reason.FINAL_ANSWER, 1.0)] * ended
+    with RunBar(out) as bar:
+        bar.planned(4, 0)
+        for each in outcomes:
+            bar.ended(each, late=False)
+        bar.closed(group_of(4, *outcomes))
+    assert text(out).splitlines()[-1].startswith("4 of 4 rollouts")
+
+
+def test_what_ended_stays_counted_where_more_is_planned() -> None:
+    out = shown(terminal=False)
+    with RunBar(out, every=0) as bar:
+        bar.planned(4, 1)
+        bar.ended(member(Reason.FINAL_ANSWER, 1.0), late=False)
+        bar.planned(8, 1)
+        bar.snapshot(standing(1, 1))
+    assert "2 of 8 rollouts" in text(out)
+
+
+def test_nothing_is_kept_of_a_rollout_that_ended() -> None:
+    with RunBar(shown(terminal=False)) as bar:
+        bar.planned(4, 0)
+        bar.turn(small_trace("a"))
+        bar.ended(member(Reason.FINAL_ANSWER, 1.0), late=False)
+        assert not bar._turns
 
 
 def test_without_a_reward_there_is_no_mean() -> None:

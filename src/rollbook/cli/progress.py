@@ -63,9 +63,10 @@ class RunBar(_Bar):
             TimeElapsedColumn(),
             TextColumn("{task.description}"),
         )
-        self._total = self._done = self._errors = 0
+        self._total = self._before = self._ended = self._errors = 0
         self._turns: dict[str, int] = {}
-        self._rewards: list[float] = []
+        self._finished_turns = self._rewarded = 0
+        self._rewards = 0.0
         self._began = self._said = time.monotonic()
         self._every, self._pace = every, Pace()
         self._task = TaskID(0)
@@ -77,29 +78,39 @@ class RunBar(_Bar):
         return self
 
     def planned(self, members: int, done: int) -> None:
-        self._total, self._done = members, done
+        self._total, self._before = members, done
         if self.bar is not None:
-            self.bar.update(self._task, total=members, completed=done, description=self._words(), refresh=True)
-        else:
+            self.bar.update(self._task, total=members, completed=self._done, description=self._words(), refresh=True)
+        elif not self._ended:
             before = f", {done} of {members} were finished before" if done else ""
             self.out.print(f"{counted(members - done, 'rollout')} to run{before}")
 
     def turn(self, trace: Trace) -> None:
-        first = not self._turns
+        first = not self._turns and not self._finished_turns
         self._turns[trace.id] = len(trace.policy_nodes)
         self._tell(at_once=first)
 
     def ended(self, outcome: Outcome, *, late: bool) -> None:
+        self._finished_turns += self._turns.pop(outcome.rollout, 0)
         if late or outcome.disposition.fate is Fate.RETRIED:
             return
-        self._done += 1
+        self._ended += 1
         if outcome.reward is not None:
-            self._rewards.append(outcome.reward)
+            self._rewarded += 1
+            self._rewards += outcome.reward
         self._errors += outcome.reason.kind is EndingKind.ERROR
         self._tell(at_once=self._done == self._total)
 
     def closed(self, closed: Closed) -> None:
-        pass
+        """A group counts as its members were planned, whoever was replaced or never waited for."""
+        missing = closed.plan.size - sum(each.disposition.fate is not Fate.RETRIED for each in closed.outcomes)
+        if missing:
+            self._ended += missing
+            self._tell(at_once=self._done == self._total)
+
+    @property
+    def _done(self) -> int:
+        return self._before + self._ended
 
     def snapshot(self, snapshot: Snapshot) -> None:
         self._pace.take(snapshot, time.monotonic(), time.time())
@@ -119,10 +130,10 @@ class RunBar(_Bar):
 
     def _words(self) -> str:
         last = self._pace.last
-        turns = sum(self._turns.values()) if last is None else last.turns
-        if not turns and not self._errors and not self._rewards:
+        turns = self._finished_turns + sum(self._turns.values()) if last is None else last.turns
+        if not turns and not self._errors and not self._rewarded:
             return "waiting for the first replies"
-        mean = f"{sum(self._rewards) / len(self._rewards):.2f}" if self._rewards else "-"
+        mean = f"{self._rewards / self._rewarded:.2f}" if self._rewarded else "-"
         return f"{counted(turns, 'turn')}, mean reward {mean}, {counted(self._errors, 'error')}"
 
 

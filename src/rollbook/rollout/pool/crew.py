@@ -70,10 +70,12 @@ class Crew:
     async def run(self, order: Order) -> Result | None:
         """Carry an order out; None where its worker died and left no record of it. Raises what stops a run."""
         while not self._workers:
-            replacing = list(self._replacing.values())
+            replacing = [each for each in self._replacing.values() if not each.done()]
             if not replacing:
+                for each in self._replacing.values():
+                    each.result()  # why one could not be replaced
                 raise WorkersDie("no worker is left")
-            await asyncio.wait(replacing)
+            await asyncio.wait(replacing, return_when=asyncio.FIRST_COMPLETED)
         worker = min(self._workers, key=lambda each: each.in_flight)
         mine = self._orders.setdefault(worker.name, {})
         mine[order.rollout] = order
