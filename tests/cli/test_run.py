@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ import pytest
 from rollbook.cli.run import _again, command
 from rollbook.run import open_run, read_resources, report
 from rollbook.store import RunWriter
-from rollbook.trace import ContextPolicy, Reason
+from rollbook.trace import ContextPolicy, Reason, Task, Trace
 from tests.cli.cli_made import SAID, dated_template, dated_words, document, made_run, refused, rollbook
 from tests.run.run_made import Double, script
 
@@ -72,6 +73,25 @@ def test_json_is_one_document_and_the_rest_goes_to_stderr(tmp_path: Path, policy
     assert found["audit"]["rollouts"] == 4
 
 
+class Talker(Double):
+    """Prints all the time."""
+
+    def tasks(self, count: int, seed: int = 0) -> Sequence[Task]:
+        print("tasks")  # noqa: T201
+        return super().tasks(count, seed)
+
+    async def score(self, trace: Trace) -> float:
+        print("scored")  # noqa: T201
+        return await super().score(trace)
+
+
+def test_what_an_environment_prints_is_no_part_of_the_document(tmp_path: Path, policy: str) -> None:
+    place = f"{__name__}:Talker"
+    result = rollbook("run", place, "--policy", policy, *SMALL, "--out", tmp_path / "run", "--json")
+    assert document(result)["audit"]["rollouts"] == 4
+    assert result.stderr.count("scored") == 4
+
+
 def test_the_folder_is_named_after_environment_and_day(
     tmp_path: Path, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +142,8 @@ def test_options_are_read_as_json_or_text(tmp_path: Path, policy: str) -> None:
         (("--top-p", "0"), "top_p must be"),
         (("--top-k", "-1"), "top_k must be"),
         (("--deadline", "0"), "deadline must be above 0"),
+        (("--start-jitter", "inf"), "a finite time"),
+        (("--start-jitter", "nan"), "a finite time"),
         (("--tasks", "0"), "0 is not in the range"),
         (("--group", "x"), "'x' is not a valid integer"),
         (("--policy", "gpt"), "is not a policy"),

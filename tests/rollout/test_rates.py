@@ -156,6 +156,19 @@ def test_waiting_for_the_rate_does_not_hold_the_loop_up(tmp_path: Path) -> None:
     assert asyncio.run(scenario()) < 0.05
 
 
+def test_a_rate_is_not_kept_where_somebody_else_has_his_hands(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.write_bytes(b"x" * 16)
+    (tmp_path / "engine.rate").symlink_to(mine)
+    with pytest.raises(StoreError, match="cannot be kept"):
+        SharedRate(tmp_path / "engine.rate", 1.0)
+    assert mine.read_bytes() == b"x" * 16
+    if os.getuid() == 0:
+        os.chown(tmp_path, 65534, -1)
+        with pytest.raises(StoreError, match="another user"):
+            SharedRate(tmp_path / "judge.rate", 1.0)
+
+
 def test_a_users_rates_are_in_one_place() -> None:
     assert str(os.getuid()) in rates_folder().name
     assert MARGIN > 1

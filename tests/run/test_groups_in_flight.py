@@ -4,6 +4,7 @@ gone on with, which comes to the same."""
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import pytest
 from rollbook.policy import Completion, TokenIds
 from rollbook.rewards import Outcome
 from rollbook.rollout import GroupRules, LoadedPolicy
-from rollbook.rollout.pool import Closed
+from rollbook.rollout.pool import LATE, Closed
 from rollbook.run import RunConfig, run
 from rollbook.run.keeping import Silent
 from rollbook.store import RunReader
@@ -186,6 +187,27 @@ def test_a_run_that_goes_on_plans_its_refills_again(tmp_path: Path, name: str) -
     )
     asyncio.run(again)
     assert counts.done == counts.planned_members > 0
+
+
+def test_what_ran_on_when_its_group_closed_and_everything_died_came_late(tmp_path: Path) -> None:
+    case, folder = CASES["enough"], tmp_path / "run"
+
+    async def killed() -> None:
+        life = asyncio.create_task(live(folder, case, Moods(case.mood)))
+        async with asyncio.timeout(20):
+            while not (folder / "run.json").exists() or not notes(folder, "advantage"):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        shutil.copytree(folder, tmp_path / "as it was")
+        life.cancel()
+        await asyncio.gather(life, return_exceptions=True)
+
+    asyncio.run(killed())
+    asyncio.run(live(tmp_path / "as it was", case, Moods(case.mood), resume=True))
+    reader = RunReader(tmp_path / "as it was", strict=True)
+    fates = facts.dispositions(reader.annotations())
+    lost = [row.rollout for row in reader.summaries() if row.reason is Reason.INTERRUPTED]
+    assert any(fates[each].rule.startswith(LATE) for each in lost)
+    assert {row.rollout for row in reader.summaries()} == fates.keys()
 
 
 def test_groups_without_a_signal_are_known_again(tmp_path: Path) -> None:

@@ -50,9 +50,13 @@ def test_what_goes_on_adds_up(tmp_path: Path) -> None:
 
 
 def test_what_is_no_report_is_refused_with_the_remedy(tmp_path: Path) -> None:
-    (tmp_path / "resources.json").write_text('{"workers": "two"}')
-    with pytest.raises(StoreError, match="if you delete it"):
-        read_resources(tmp_path)
+    bounds = '"bounds": {"first": 0.0005, "factor": 1.4142135623730951, "classes": 40}'
+    for lag in ('{"bounds": {"first": 1, "factor": 2, "classes": 3}}', f'{{{bounds}, "counts": [1, 2]}}', "2"):
+        (tmp_path / "resources.json").write_text(f'{{"workers": 2, "limiters": [], "lag": {lag}}}')
+        with pytest.raises(StoreError, match="if you delete it"):
+            read_resources(tmp_path)
+    (tmp_path / "resources.json").write_text(f'{{"workers": 2, "limiters": [], "lag": {{{bounds}}}}}')
+    assert read_resources(tmp_path) is not None
     with pytest.raises(StoreError, match="cannot be written"):
         write_resources(tmp_path / "nowhere", used(1, 1))
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rollbook.errors import ConfigError
-from rollbook.run.resume import check_folder
+from rollbook.errors import ConfigError, StoreError
+from rollbook.run.resume import check_folder, open_folder
 from rollbook.store import RunWriter
 from tests.run.test_runner import CONFIG
 
@@ -29,6 +29,15 @@ def test_what_stands_in_the_folder_is_refused_before_anything_is_made(tmp_path: 
         assert sorted(tmp_path.rglob("*")) == before
     check_folder(CONFIG, tmp_path / "new", resume=False, allow_changed=False)
     assert not (tmp_path / "new").exists()
+
+
+def test_a_damaged_account_of_resources_is_found_before_anything_runs(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    open_folder(CONFIG, folder, resume=False, allow_changed=False)[1].close()
+    check_folder(CONFIG, folder, resume=True, allow_changed=False)
+    (folder / "resources.json").write_text("{")
+    with pytest.raises(StoreError, match="if you delete it"):
+        check_folder(CONFIG, folder, resume=True, allow_changed=False)
 
 
 def test_a_new_run_has_nothing_that_could_have_changed(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ pytest.importorskip("obstore")
 from rollbook.store.fetch import fetch_run
 from rollbook.store.mirror import ObjectMirror
 from rollbook.store.objects import Objects
+from rollbook.store.pieces import pack_piece, piece_key
 
 _NUMBER = itertools.count()
 
@@ -328,3 +329,21 @@ def test_annotations_of_another_process_go_along(tmp_path: Path) -> None:
             trainer.write([Annotation(producer="trainer ż", name="n", rollout="r", value=1)])
             ObjectMirror(run, url).sync()
     assert len(open_run(url, cache=tmp_path / "cache").annotations()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "piece", "says"),
+    [
+        ("run.json", pack_piece(0, b"[]"), "is no run's run.json"),
+        ("run.json", pack_piece(0, b"{}"), "is no run's run.json"),
+        ("run.json", pack_piece(7, b"{}"), "is not what was written"),
+        ("segments/a-000001.seg", pack_piece((1 << 64) - 1, b"x"), "is not what was written"),
+        ("segments/a-000001.seg", pack_piece(7, b"x"), "is not what was written"),
+    ],
+)
+def test_what_somebody_else_put_there_is_told(tmp_path: Path, name: str, piece: bytes, says: str) -> None:
+    url = new_url()
+    RunWriter.create(tmp_path / "run").close()
+    assert Objects(url).put_new(piece_key(name, 1), piece)
+    with pytest.raises(StoreError, match=says):
+        ObjectMirror(tmp_path / "run", url).sync()

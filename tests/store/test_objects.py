@@ -54,6 +54,8 @@ def test_one_url_is_one_store() -> None:
         ("s3://key:hunter2@bucket/run", "holds no credentials"),
         ("s3://hunter2@bucket/run", "holds no credentials"),
         ("az://account/run?sig=hunter2", "holds no credentials"),
+        ("s3://[key:hunter2/run", "cannot be read"),
+        ("file:///runs/demo#hunter2", "no fragment"),
         ("ftp://host/run", "known schemes"),
         ("runs/demo", "known schemes"),
         ("s3://", "cannot be used"),

@@ -253,3 +253,14 @@ def write_steps(run: str, name: str, steps: int) -> None:
 
 if __name__ == "__main__":
     write_steps(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+
+
+def test_what_lies_among_the_parts_and_is_none_is_left_alone(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    RunWriter.create(run).close()
+    for name in ("my notes", ".checkpoints"):
+        (run / "writers" / name).mkdir(parents=True)
+    with RunWriter.open(run) as writer:
+        writer.seal(whole_trace("a"))
+    assert not any(list((run / "writers" / name).iterdir()) for name in ("my notes", ".checkpoints"))
+    assert "a" in RunReader(run)

@@ -6,6 +6,7 @@ import asyncio
 import re
 import shlex
 import sys
+from contextlib import redirect_stdout
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -129,13 +130,14 @@ def command(ctx: click.Context, /, **given: Any) -> None:
         sys.path.insert(0, str(Path.cwd()))
     err = console(stderr=True)
     check_folder(config, folder, resume=given["resume"], allow_changed=given["allow_changed"])
-    make(config.environment, **config.options)  # a wrong name is found out before a model is fetched
+    place = folder.absolute()  # an environment may change the working folder
     if config.sampling.changes_distribution:
         err.print(_warning(config.sampling))
-    with FetchBar(err) as fetching:
-        loaded = policy_of(config, api_key=api_key(), cache=given["cache"], progress=fetching)
-    place = folder.absolute()  # an environment may change the working folder
-    outcome = _run(ctx, config, folder, loaded, given)
+    with redirect_stdout(sys.stderr):  # what an environment prints is no part of the answer
+        make(config.environment, **config.options)  # a wrong name is found out before a model is fetched
+        with FetchBar(err) as fetching:
+            loaded = policy_of(config, api_key=api_key(), cache=given["cache"], progress=fetching)
+        outcome = _run(ctx, config, folder, loaded, given)
     _tell_unused(err, config, read_resources(place))
     source = open_run(place)
     renderer = loaded.renderer if loaded.text is None and isinstance(loaded.renderer, TextSide) else None

@@ -50,7 +50,9 @@ class SharedRate:
         self._kept = max(KEPT, math.ceil(per_second), burst)
         with self._failures():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            if path.parent.stat().st_uid != os.getuid():
+                raise StoreError(f"{path.parent} belongs to another user; remove it, or set TMPDIR to a place of yours")
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
     @classmethod
     def of(cls, name: str, per_second: float, burst: int, folder: Path | None = None) -> SharedRate:

@@ -17,10 +17,10 @@ from rollbook.errors import ConfigError
 from rollbook.rewards import Outcome, annotate, decide, mean_baseline, mean_spread, outcome_of
 from rollbook.rewards.dispositions import PRODUCER
 from rollbook.rollout import GroupPlan
-from rollbook.rollout.pool import GroupBook
+from rollbook.rollout.pool import LATE, GroupBook
 from rollbook.run.config import RunConfig
 from rollbook.store import RunReader
-from rollbook.trace import Annotation, Fate, Reason, Task, Trace, facts
+from rollbook.trace import Annotation, Disposition, Fate, Reason, Task, Trace, facts
 from rollbook.trace.disposition import ending_of
 
 __all__ = ["Planner"]
@@ -45,6 +45,8 @@ class Planner:
         self._config, self._tasks, self._run, self._rounds = config, tasks, run, rounds
         notes = reader.annotations()
         delivered = facts.advantages(note for note in notes if note.producer == PRODUCER)
+        self._decided = facts.dispositions(notes).keys() | delivered.keys()
+        self._late: list[str] = []
         self.closed = {fact.group for fact in delivered.values()}
         """Ids of the groups that the record holds closed."""
         self._flat = sum(fact.zero_variance for fact in {fact.key: fact for fact in delivered.values()}.values())
@@ -101,8 +103,11 @@ class Planner:
                 return self._book(plan, chance)
 
     def annotations(self) -> list[Annotation]:
-        """The dispositions of what the record holds, again: a crash may have lost them."""
-        return annotate({each.rollout: each.disposition for rows in self._earlier.values() for each in rows})
+        """The dispositions of what the record holds, again: a crash may have lost them. What still ran when its group
+        was closed, and of which nobody was told, came late."""
+        late = dict.fromkeys(self._late, Disposition(Fate.DROPPED, f"{LATE}its group was closed"))
+        again = {each.rollout: each.disposition for rows in self._earlier.values() for each in rows}
+        return annotate({**again, **late})
 
     @property
     def _wanted(self) -> int:
@@ -143,6 +148,8 @@ class Planner:
                 trace, earlier = reader.get(row.rollout), reasons[row.group, row.member]
                 found[row.group].append(self._outcome(trace, earlier))
                 earlier.append(ending_of(trace).reason)
+            elif row.rollout not in self._decided:
+                self._late.append(row.rollout)
         return dict(found)
 
     def _outcome(self, trace: Trace, earlier: Sequence[Reason]) -> Outcome:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from rollbook.errors import StoreError
+from rollbook.errors import RecordError, StoreError
 from rollbook.rollout import Histogram, LimiterStats, Snapshot
+from rollbook.rollout.histogram import SECONDS
 from rollbook.rollout.snapshot import add_limiters
 
 __all__ = ["RESOURCES", "ResourceReport", "read_resources", "resource_report", "write_resources"]
@@ -74,8 +75,10 @@ def read_resources(folder: Path) -> ResourceReport | None:
     """What stands in a run's folder; None where nothing does. Raises `StoreError` for what is no such report."""
     path = folder / RESOURCES
     try:
-        return msgspec.json.decode(path.read_bytes(), type=ResourceReport)
+        found = msgspec.json.decode(path.read_bytes(), type=ResourceReport)
+        found.lag.plus(Histogram(bounds=SECONDS, counts=[0] * (SECONDS.classes + 1)))
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, RecordError, ValueError) as error:
         raise StoreError(f"{path} cannot be read: {error}; nothing is lost if you delete it") from error
+    return found

@@ -19,6 +19,7 @@ from rollbook.rollout.breaker import BreakerRules
 from rollbook.rollout.staleness import StalenessBound
 from rollbook.run.access import REQUEST_TIMEOUT
 from rollbook.run.config import RunConfig, differences
+from rollbook.run.resources import read_resources
 from rollbook.store import Manifest, RunWriter, read_manifest, write_manifest
 from rollbook.trace import ContextPolicy
 
@@ -82,6 +83,7 @@ def _check_folder(config: RunConfig, folder: Path, resume: bool, allow_changed: 
         raise ConfigError("a new run has nothing that could have changed: --allow-changed goes with --resume only")
     if resume:
         _check_same(config, asked(read_manifest(folder), folder), folder, allow_changed)
+        read_resources(folder)  # what is left of them is added to it at the end
     elif (folder / "run.json").exists():
         raise ConfigError(f"{folder} holds a run already; go on with it (--resume), or choose another folder (--out)")
     elif folder.is_dir() and any(entry.name != HALF_MADE for entry in folder.iterdir()):

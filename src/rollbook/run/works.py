@@ -66,6 +66,8 @@ class Asked:
                 f"a run needs at least 1 rollout at once and no negative workers, not {self.concurrency}, "
                 f"{self.workers}"
             )
+        if self.start_jitter is not None and not 0 <= self.start_jitter < float("inf"):
+            raise ConfigError(f"the first rollouts start over a finite time, not {self.start_jitter:g} s")
         if self.cluster is not None and not self.workers:
             raise ConfigError("a run on a Ray cluster needs workers: say how many (--workers N)")
         if self.workers and self.policy is not None and self.policy.name != self.config.policy:

@@ -175,8 +175,9 @@ def part_folder(folder: Path, name: str) -> Path:
 
 
 def part_folders(folder: Path) -> list[Path]:
-    """The parts that writers made, by name; a part has none itself."""
-    return sorted(path for path in (folder / _WRITERS).glob("*") if path.is_dir())
+    """The parts that writers made, by name; a part has none itself. What no writer can be called is not ours."""
+    named = ((path, _PART_NAME.fullmatch(path.name)) for path in (folder / _WRITERS).glob("*"))
+    return sorted(path for path, fits in named if fits and path.is_dir())
 
 
 def segment_files(folder: Path) -> list[Path]:

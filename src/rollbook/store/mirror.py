@@ -118,6 +118,8 @@ class ObjectMirror:
     def _known(self, name: str, pieces: Pieces) -> _Sent:
         key = piece_key(name, len(pieces.ends))
         crc, start = piece_crc(key, self._objects.get(key, HEADER))
+        if start != (0 if name == MANIFEST else pieces.last_start):
+            raise StoreError(f"the object {key} is not what was written; restore it")
         return _Sent(pieces, crc, start)
 
     def _refuse_another(self, pieces: Pieces | None) -> None:
@@ -125,8 +127,11 @@ class ObjectMirror:
         if pieces is None:
             return
         key = piece_key(MANIFEST, len(pieces.ends))
-        theirs = unpack_piece(key, self._objects.get(key), 0)
-        if msgspec.json.decode(theirs, type=_Born).created != ours.created:
+        try:
+            theirs = msgspec.json.decode(unpack_piece(key, self._objects.get(key), 0), type=_Born)
+        except msgspec.DecodeError as error:
+            raise StoreError(f"{self._objects.url}: the object {key} is no run's {MANIFEST} ({error})") from error
+        if theirs.created != ours.created:
             raise StoreError(f"{self._objects.url} holds another run; mirror into a URL of its own")
 
     def _send_manifest(self) -> None:

@@ -90,11 +90,14 @@ class Objects:
 
 
 def _open(url: str) -> ObjectStore:
-    parts = urlsplit(url)
-    if parts.username is not None or parts.password is not None or parts.query:
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigError(f"the URL of the object store cannot be read: {error}") from None
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise ConfigError(
-            f"{parts.scheme}://{parts.hostname}{parts.path}: the URL of an object store holds no credentials and no "
-            "query; credentials come from the environment (AWS_ACCESS_KEY_ID ...)"
+            f"{parts.scheme}://{parts.hostname}{parts.path}: the URL of an object store holds no credentials, no query "
+            "and no fragment; credentials come from the environment (AWS_ACCESS_KEY_ID ...)"
         )
     if parts.scheme not in _SCHEMES:
         raise ConfigError(f"'{url}' is no URL of an object store; known schemes: {', '.join(_SCHEMES)}")

@@ -53,6 +53,11 @@ class Pieces:
         """Bytes of the file that the pieces hold."""
         return self.ends[-1] if self.ends else 0
 
+    @property
+    def last_start(self) -> int:
+        """Where the last piece begins."""
+        return self.ends[-2] if len(self.ends) > 1 else 0
+
     def whole(self, size: int) -> int:
         """How many pieces lie within the first `size` bytes of the file."""
         return sum(end <= size for end in self.ends)

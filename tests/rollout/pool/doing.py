@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -27,6 +28,20 @@ class Does(Talk):
         match task.prompt:
             case "die":
                 os.kill(os.getpid(), signal.SIGKILL)
+            case "fork":
+                fork(own_group=False)
+            case "fork and die":
+                fork(own_group=False)
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "daemon and die":
+                fork(own_group=True)
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "real-time signal":
+                os.kill(os.getpid(), signal.SIGRTMIN + 3)
+            case "thread":
+                threading.Thread(target=time.sleep, args=(60,)).start()
+            case "babble":
+                os.write(int(sys.argv[1]), b"\x00\x00\x00\x03no!")
             case "hang":
                 await asyncio.sleep(60)
             case "block":
@@ -34,6 +49,17 @@ class Does(Talk):
             case _:
                 pass
         return await super().setup(task)
+
+
+def fork(*, own_group: bool) -> None:
+    """A child that holds all that the worker holds, and its id for whoever reads the worker's log."""
+    child = os.fork()
+    if child == 0:
+        if own_group:
+            os.setsid()
+        time.sleep(60)
+        os._exit(0)
+    sys.stderr.write(f"child {child}\n")
 
 
 class FullDisk(MemorySink):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -63,6 +65,65 @@ def test_a_worker_that_is_killed_loses_its_orders_and_says_how() -> None:
         with pytest.raises(WorkerLost):
             await worker.run(order())
         assert not worker.alive
+
+    with_worker(use)
+
+
+@pytest.mark.parametrize("prompt", ["fork and die", "daemon and die"])
+def test_a_worker_is_gone_when_it_is_dead_whoever_holds_its_socket(
+    prompt: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def use(worker: ProcessWorker) -> None:
+        with pytest.raises(WorkerLost, match="SIGKILL"):
+            await worker.run(order(prompt))
+
+    began = time.monotonic()
+    with_worker(use)
+    assert time.monotonic() - began < 20
+    for child in children(capsys):
+        if prompt == "daemon and die":
+            os.kill(child, signal.SIGKILL)
+        assert dies(child), "its group goes with it"
+
+
+@pytest.mark.parametrize("prompt", ["fork", "thread"])
+def test_what_a_worker_left_running_does_not_hold_its_end_up(
+    prompt: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(process_module, "EXIT_SECONDS", 0.5)
+
+    async def use(worker: ProcessWorker) -> None:
+        assert (await worker.run(order(prompt))).outcome is not None
+
+    began = time.monotonic()
+    with_worker(use)
+    assert time.monotonic() - began < 20
+    assert all(dies(child) for child in children(capsys))
+
+
+def dies(pid: int) -> bool:
+    end = time.monotonic() + 5
+    while alive(pid) and time.monotonic() < end:
+        time.sleep(0.01)
+    return not alive(pid)
+
+
+def children(capsys: pytest.CaptureFixture[str]) -> list[int]:
+    return [int(found) for found in re.findall(r"child (\d+)", capsys.readouterr().err)]
+
+
+def test_a_signal_without_a_name_is_a_death_too() -> None:
+    async def use(worker: ProcessWorker) -> None:
+        with pytest.raises(WorkerLost, match=rf"killed by signal {signal.SIGRTMIN + 3}"):
+            await worker.run(order("real-time signal"))
+
+    with_worker(use)
+
+
+def test_a_worker_that_says_what_nobody_understands_is_killed() -> None:
+    async def use(worker: ProcessWorker) -> None:
+        with pytest.raises(WorkerLost, match="not a message between worker and parent"):
+            await worker.run(order("babble"))
 
     with_worker(use)
 
@@ -203,6 +264,24 @@ def test_a_crew_whose_workers_all_die_stops_the_run() -> None:
 
     with pytest.raises(WorkersDie, match="died 4 times in a row"):
         asyncio.run(main())
+
+
+def test_a_worker_that_cannot_be_replaced_stops_whoever_asks() -> None:
+    async def start(number: int) -> Worker:
+        if number:
+            raise UsageError("no further one")
+        return await ProcessWorker.start("w0", COMMAND, {})
+
+    async def salvage(name: str, orders: Any) -> dict[str, Result]:
+        return {}
+
+    async def main() -> None:
+        async with Crew(1, start, salvage) as crew, asyncio.timeout(20):
+            for n in range(2):
+                with pytest.raises(UsageError, match="no further one"):
+                    await crew.run(order("die", n))
+
+    asyncio.run(main())
 
 
 def test_a_crew_that_cannot_start_leaves_nothing_running() -> None:

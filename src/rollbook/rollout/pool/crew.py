@@ -112,10 +112,12 @@ class Crew:
         self._without.add(order.rollout)
         try:
             while not self._workers:
-                replacing = list(self._replacing.values())
+                replacing = [each for each in self._replacing.values() if not each.done()]
                 if not replacing:
+                    for each in self._replacing.values():
+                        each.result()  # why one could not be replaced
                     raise WorkersDie("no worker is left")
-                await asyncio.wait(replacing)
+                await asyncio.wait(replacing, return_when=asyncio.FIRST_COMPLETED)
             return order.rollout not in self._cancelled
         finally:
             self._cancelled.discard(order.rollout)

@@ -3,7 +3,8 @@
 Rules: it is ready when it says so, which it does once its policy answered; one that dies before is reported at once,
 with its exit code and the last lines of its log; one that dies, or says nothing for too long, loses its orders
 (`WorkerLost`), each exactly once. It runs in a session of its own, so Ctrl-C reaches the parent alone, and it ends by
-itself where the parent is gone.
+itself where the parent is gone. Its end is the process's own, whoever else holds its socket or its output open, and
+takes along what it left running in its group.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
 
 from rollbook.envs.finishing import to_its_end
-from rollbook.errors import RollbookError, UsageError
+from rollbook.errors import RecordError, RollbookError, UsageError
 from rollbook.rollout.pool.desk import Result, WorkerLost
 from rollbook.rollout.pool.orders import Order
 from rollbook.rollout.pool.wire import (
@@ -49,6 +50,8 @@ SILENT_SECONDS = 120.0
 """A worker that says nothing for so long is taken for dead: its loop is blocked."""
 STOP_SECONDS = 60.0
 """How long a worker may take to interrupt and keep what runs."""
+EXIT_SECONDS = 5.0
+"""How long a process may take to be gone once its worker is done: threads that somebody left behind hold it up."""
 LAST_WORDS_SECONDS = 2.0
 """How long what a worker said last may take to be read, once it ended."""
 LOG_LINES = 40
@@ -62,6 +65,7 @@ class ProcessWorker:
         self._snapshot = Snapshot()
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
+        self._output: asyncio.ReadTransport | None = None
         self._waiting: dict[str, asyncio.Future[Result]] = {}
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks: list[asyncio.Task[None]] = []
@@ -133,6 +137,8 @@ class ProcessWorker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._writer is not None:
             self._writer.close()
+        if self._output is not None:
+            self._output.close()
 
     def kill(self) -> None:
         """End the process at once; its orders are lost."""
@@ -141,21 +147,21 @@ class ProcessWorker:
 
     async def _open(self, command: Sequence[str], spec: dict[str, Any]) -> None:
         ours, theirs = socket.socketpair()
-        with theirs:
-            creating = asyncio.ensure_future(_create(command, theirs.fileno()))
+        printed, prints = os.pipe()  # asyncio's own would make its end wait for everybody who holds it
+        with theirs, os.fdopen(prints, "wb"):
+            creating = asyncio.ensure_future(_create(command, theirs.fileno(), prints))
             try:
                 process = await asyncio.shield(creating)
             except asyncio.CancelledError:
                 self._process = await creating  # or nobody would know of it
                 ours.close()
+                os.close(printed)
                 raise
             self._process = process
+        self._output, output = await _reading(printed)
         reader, self._writer = await asyncio.open_connection(sock=ours)
-        self._tasks = [
-            asyncio.create_task(self._listen(reader, process)),
-            asyncio.create_task(self._keep_log(process)),
-            asyncio.create_task(self._watch()),
-        ]
+        heard = asyncio.create_task(self._listen(reader, process)), asyncio.create_task(self._keep_log(output))
+        self._tasks = [*heard, asyncio.create_task(self._bury(process, heard)), asyncio.create_task(self._watch())]
         self._say(Setup(spec))
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -166,7 +172,7 @@ class ProcessWorker:
     async def _listen(self, reader: asyncio.StreamReader, process: asyncio.subprocess.Process) -> None:
         decoder = msgspec.msgpack.Decoder(FromWorker)
         broken: RollbookError | None = None
-        while (message := cast("FromWorker | None", await read(reader, decoder))) is not None:
+        while (message := cast("FromWorker | None", await self._next(reader, decoder))) is not None:
             self._heard = asyncio.get_running_loop().time()
             match message:
                 case Ready():
@@ -179,10 +185,39 @@ class ProcessWorker:
                 case Broken():
                     broken = broken or message.error(self.name)
                     self._fail(broken)
-        code = await process.wait()
+        code = await self._exit_code(process)
         await asyncio.sleep(0)  # the last lines of the log
         self._gone = f"worker {self.name} {_how(code)}{self._tail()}"
         self._fail(broken or WorkerLost(self._gone))
+
+    async def _next(self, reader: asyncio.StreamReader, decoder: msgspec.msgpack.Decoder[FromWorker]) -> Any:
+        """The next message; None behind the last one, and where something else than a worker speaks."""
+        try:
+            return await read(reader, decoder)
+        except RecordError as error:
+            self._log.append(f"({error}; it was killed)")
+            self.kill()
+            return None
+
+    async def _exit_code(self, process: asyncio.subprocess.Process) -> int:
+        """Of a worker that has said its last: what it keeps is kept."""
+        try:
+            async with asyncio.timeout(EXIT_SECONDS):
+                return await process.wait()
+        except TimeoutError:
+            self._log.append(f"(it was done and did not exit within {EXIT_SECONDS:g} s: it was killed)")
+            with suppress(ProcessLookupError):
+                process.kill()
+            return await process.wait()
+
+    async def _bury(self, process: asyncio.subprocess.Process, heard: Iterable[asyncio.Task[None]]) -> None:
+        """Once it is gone, nobody speaks for it any more."""
+        await process.wait()
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await asyncio.wait(heard, timeout=LAST_WORDS_SECONDS)
+        if self._writer is not None:
+            self._writer.close()
 
     def _answer(self, result: Result) -> None:
         future = self._waiting.get(result.rollout)
@@ -197,15 +232,13 @@ class ProcessWorker:
             if not future.done():
                 future.set_exception(error)
 
-    async def _keep_log(self, process: asyncio.subprocess.Process) -> None:
+    async def _keep_log(self, output: asyncio.StreamReader) -> None:
         """What the worker prints goes to our stderr, and its last lines are kept for the report of its death."""
-        while process.stdout is not None:
-            line = await _line(process.stdout)
-            if not line:
-                return
+        while line := await _line(output):
             text = line.decode("utf-8", "replace")
             self._log.append(text.rstrip("\n"))
-            sys.stderr.write(text)
+            with suppress(BrokenPipeError):  # a worker that nobody reads any more must not stand still
+                sys.stderr.write(text)
 
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
@@ -224,13 +257,21 @@ class ProcessWorker:
         return "".join(f"\n  {line}" for line in self._log)
 
 
-async def _create(command: Sequence[str], descriptor: int) -> asyncio.subprocess.Process:
+async def _reading(descriptor: int) -> tuple[asyncio.ReadTransport, asyncio.StreamReader]:
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb")
+    )
+    return transport, reader
+
+
+async def _create(command: Sequence[str], descriptor: int, output: int) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *command,
         str(descriptor),
         pass_fds=(descriptor,),
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
+        stdout=output,
         stderr=asyncio.subprocess.STDOUT,
         start_new_session=True,
     )
@@ -258,4 +299,5 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
 def _how(code: int) -> str:
     if code >= 0:
         return f"exited with code {code}"
-    return f"was killed by {signal.Signals(-code).name}"
+    named = {each.value: each.name for each in signal.Signals}
+    return f"was killed by {named.get(-code, f'signal {-code}')}"
