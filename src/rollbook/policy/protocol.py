@@ -179,7 +179,7 @@ def check_completion(completion: Completion, prompt: TokenIds, sampling: Samplin
         ),
         (
             completion.cached_tokens is None or completion.cached_tokens <= len(prompt),
-            f"{completion.cached_tokens} prompt tokens came from the cache, {len(prompt)} were sent",
+            lambda: f"{completion.cached_tokens} prompt tokens came from the cache, {len(prompt)} were sent",
         ),
         (
             completion.prompt_ids is None or np.array_equal(completion.prompt_ids, prompt),
