@@ -6,6 +6,7 @@ RollbookError
 │   │   └── VariablesUnread (in ``rollbook.run.templates``) the chat template never reads what is set for it
 │   ├── ConfigError       a configuration is wrong, or differs from the one that a run was started with
 │   ├── WorkersDie        (in ``rollbook.rollout.pool``) worker processes die faster than they give results
+│   ├── DiedLoading       (in ``rollbook.rollout.pool``) a worker process died before it took orders
 │   ├── InfrastructureDown (in ``rollbook.rollout.breaker``) too many attempts end as errors
 │   └── StoreError        a run folder or segment cannot be opened, read or written
 │       ├── DamagedFrame  (in ``rollbook.store.frame``) stored bytes are not what was written

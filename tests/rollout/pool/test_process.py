@@ -284,6 +284,31 @@ def test_a_worker_that_cannot_be_replaced_stops_whoever_asks() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("dying", [1, 9])
+def test_a_replacement_that_dies_while_it_loads_is_replaced_too(dying: int) -> None:
+    started = list[int]()
+
+    async def start(number: int) -> Worker:
+        started.append(number)
+        spec = {"start": "die"} if 0 < number <= dying else {}
+        return await ProcessWorker.start(f"w{number}", COMMAND, spec)
+
+    async def salvage(name: str, orders: Any) -> dict[str, Result]:
+        return {}
+
+    async def main() -> None:
+        async with Crew(1, start, salvage) as crew:
+            assert await crew.run(order("die")) is None
+            assert await crew.run(order("x")) is not None
+
+    if dying == 1:
+        asyncio.run(main())
+        assert started == [0, 1, 2]
+        return
+    with pytest.raises(WorkersDie, match="died 4 times in a row"):
+        asyncio.run(main())
+
+
 def test_a_crew_that_cannot_start_leaves_nothing_running() -> None:
     async def main() -> None:
         async with crew_of(2, [], [], start="usage"):

@@ -2,7 +2,7 @@
 
 from rollbook.rollout.pool.book import LATE, Closed, GroupBook, Moves
 from rollbook.rollout.pool.crew import Crew, Salvage, WorkersDie
-from rollbook.rollout.pool.desk import Desk, Keeping, Result, Worker, WorkerLost
+from rollbook.rollout.pool.desk import Desk, DiedLoading, Keeping, Result, Worker, WorkerLost
 from rollbook.rollout.pool.orders import EnvFactory, GroupPlan, GroupRules, Order
 from rollbook.rollout.pool.process import ProcessWorker
 from rollbook.rollout.pool.scheduler import Carrier, Listener, NextGroup, Scheduler
@@ -14,6 +14,7 @@ __all__ = [
     "Closed",
     "Crew",
     "Desk",
+    "DiedLoading",
     "EnvFactory",
     "GroupBook",
     "GroupPlan",

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from rollbook.envs.finishing import to_its_end
-from rollbook.errors import UsageError, first_cause
-from rollbook.rollout.pool.desk import Result, Worker, WorkerLost
+from rollbook.errors import RollbookError, UsageError, first_cause
+from rollbook.rollout.pool.desk import DiedLoading, Result, Worker, WorkerLost
 from rollbook.rollout.pool.orders import Order
 from rollbook.rollout.snapshot import Snapshot, add_snapshots, gone
 
@@ -139,7 +139,15 @@ class Crew:
         await worker.close()
         self._gone = add_snapshots([self._gone, gone(worker.snapshot())])
         found = await self._salvage(worker.name, tuple(self._orders.pop(worker.name, {}).values()))
-        if self._deaths > DEATHS * self._size:
-            raise WorkersDie(f"workers died {self._deaths} times in a row, the last one so: {lost}")
-        await self._add()
+        await self._take_its_place(lost)
         return found
+
+    async def _take_its_place(self, cause: RollbookError) -> None:
+        """Add a worker. One that dies while it loads is a death like any other, for the run went well before."""
+        while True:
+            if self._deaths > DEATHS * self._size:
+                raise WorkersDie(f"workers died {self._deaths} times in a row, the last one so: {cause}")
+            try:
+                return await self._add()
+            except DiedLoading as again:
+                cause, self._deaths = again, self._deaths + 1

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from rollbook.errors import ConfigError, RollbookError, boundary
+from rollbook.errors import ConfigError, RollbookError, UsageError, boundary
 from rollbook.rewards import Outcome, decide, outcome_of
 from rollbook.rollout.limits import RequestRetries
 from rollbook.rollout.loaded import LoadedPolicy
@@ -19,11 +19,15 @@ from rollbook.rollout.rollout import RolloutSettings, head_for, run_rollout
 from rollbook.rollout.snapshot import Snapshot
 from rollbook.trace import Annotation, Reason, Sink, Trace
 
-__all__ = ["Desk", "Keeping", "Result", "Worker", "WorkerLost"]
+__all__ = ["Desk", "DiedLoading", "Keeping", "Result", "Worker", "WorkerLost"]
 
 
 class WorkerLost(RollbookError):
     """The worker that ran an order is gone."""
+
+
+class DiedLoading(UsageError):
+    """A worker died before it took orders."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):

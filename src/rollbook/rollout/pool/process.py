@@ -23,7 +23,7 @@ import msgspec
 
 from rollbook.envs.finishing import to_its_end
 from rollbook.errors import RecordError, RollbookError, UsageError
-from rollbook.rollout.pool.desk import Result, WorkerLost
+from rollbook.rollout.pool.desk import DiedLoading, Result, WorkerLost
 from rollbook.rollout.pool.orders import Order
 from rollbook.rollout.pool.wire import (
     Beat,
@@ -81,7 +81,7 @@ class ProcessWorker:
         spec: Mapping[str, Any],
     ) -> ProcessWorker:
         """Start a process and wait until it takes orders. `command` gets the socket's descriptor as its last
-        argument. Raises `UsageError` with the end of its log where it dies before."""
+        argument. Raises `DiedLoading` with the end of its log where it dies before."""
         worker = cls(name)
         try:
             await worker._open(command, dict(spec))
@@ -226,7 +226,7 @@ class ProcessWorker:
 
     def _fail(self, error: RollbookError) -> None:
         if not self._ready.done():
-            self._ready.set_exception(UsageError(str(error)) if isinstance(error, WorkerLost) else error)
+            self._ready.set_exception(DiedLoading(str(error)) if isinstance(error, WorkerLost) else error)
             self._ready.exception()  # whoever started it may be gone
         for future in list(self._waiting.values()):
             if not future.done():
