@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollbook.errors import ConfigError
-from rollbook.rollout import Limits
+from rollbook.rollout import GroupRules, Limits
 from rollbook.run import RunConfig, differences
 from rollbook.trace import EndingRules, Mask, Reason, Retry, Sampling
 
@@ -33,6 +33,12 @@ CONFIG = RunConfig(
 def test_a_run_needs_at_least_one_of_each(name: str) -> None:
     with pytest.raises(ConfigError, match=f"at least one of '{name}'"):
         msgspec.structs.replace(RunConfig(environment="x"), **{name: 0})
+
+
+def test_groups_that_could_only_be_dropped_are_refused() -> None:
+    RunConfig(environment="e", group=4, groups=GroupRules(min_used=4))
+    with pytest.raises(ConfigError, match="groups of 4 never have 5 votes"):
+        RunConfig(environment="e", group=4, groups=GroupRules(min_used=5))
 
 
 def test_a_configuration_comes_back_from_json_equal() -> None:

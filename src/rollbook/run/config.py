@@ -68,6 +68,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("tasks", "group"):
             if msgspec.structs.asdict(self)[name] < 1:
                 raise ConfigError(f"a run needs at least one of '{name}'")
+        if self.groups.min_used > self.group:
+            raise ConfigError(f"groups of {self.group} never have {self.groups.min_used} votes: lower 'min_used'")
         if not self.request_timeout > 0:
             raise ConfigError(f"'request_timeout' must be above 0, not {self.request_timeout:g}")
         check_limits(self.resources)
