@@ -458,7 +458,7 @@ MUTANTS = [
     Mutant(
         "objects: a URL may hold credentials",
         "store/objects.py",
-        "if parts.username is not None or parts.password is not None or parts.query:",
+        "if parts.username is not None or parts.password is not None or parts.query or parts.fragment:",
         "if False:",
         "tests/store/test_objects.py::test_urls_that_are_refused",
     ),
