@@ -130,7 +130,7 @@ MUTANTS = [
     mutant(
         "a dead worker has no successor",
         "crew",
-        "        await self._add()\n        return found",
+        "        await self._take_its_place(lost)\n        return found",
         "        return found",
         "process.py::test_work_goes_to_the_least_busy_and_a_dead_worker_is_replaced",
     ),

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from rollbook.errors import ConfigError
 from rollbook.policy import Completion, TokenIds
 from rollbook.rewards import Outcome
 from rollbook.rollout import GroupRules, LoadedPolicy
@@ -212,6 +214,15 @@ def test_what_ran_on_when_its_group_closed_and_everything_died_came_late(tmp_pat
 
 def test_groups_without_a_signal_are_known_again(tmp_path: Path) -> None:
     stop_and_go_on(tmp_path / "run", CASES["resample"], 11)
+
+
+def test_a_resume_without_the_further_tasks_says_what_to_ask_for(tmp_path: Path) -> None:
+    case = CASES["resample"]
+    asyncio.run(live(tmp_path / "run", case, Moods(case.mood)))
+    less = msgspec.structs.replace(config_of(case), groups=GroupRules())
+    loaded = LoadedPolicy(Moods(case.mood), SMOLLM.renderer)
+    with pytest.raises(ConfigError, match="--resample"):
+        asyncio.run(run(less, tmp_path / "run", policy=loaded, resume=True, allow_changed=True))
 
 
 def stop_and_go_on(folder: Path, case: Case, requests: int) -> None:

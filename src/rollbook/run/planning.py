@@ -139,7 +139,13 @@ class Planner:
         found = defaultdict[str, list[Outcome]](list)
         reasons = defaultdict[tuple[str, int], list[Reason]](list)
         for row in rows:
-            if (planned := self._planned(row.group)) != row.task:
+            if (planned := self._planned(row.group)) is None:
+                raise ConfigError(
+                    f"rollout {row.rollout} in {reader.folder} is of the task {row.task!r}, which is behind the "
+                    f"{len(self._tasks)} that were asked for now: ask for as many as before, further ones in the place "
+                    "of groups without a signal included (--tasks, --resample)"
+                )
+            if planned != row.task:
                 raise ConfigError(
                     f"rollout {row.rollout} in {reader.folder} is of the task {row.task!r}, and the environment now "
                     f"gives {planned!r} in its place: it has changed since; start a new run"

@@ -133,7 +133,7 @@ def _check_same(config: RunConfig, stored: Stored, folder: Path, allow_changed: 
     before["limits"] = {"request_retries": 0, **before.get("limits", {})}
     changed = differences(before, config.plain())
     listed = "".join(f"\n  {line}" for line in changed)
-    never = [line for line in changed if line.startswith(FIXED)]
+    never = [line for line in changed if line.partition(":")[0].partition(".")[0] in FIXED]
     if config.tasks < stored.tasks(folder):
         never.append("tasks")
     if never:

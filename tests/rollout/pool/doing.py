@@ -15,7 +15,7 @@ from typing import Any
 
 from rollbook.errors import StoreError, UsageError
 from rollbook.rollout import LoadedPolicy, Resources, RolloutSettings
-from rollbook.rollout.pool import Desk, serve
+from rollbook.rollout.pool import Desk, serve, serving
 from rollbook.trace import MemorySink, Message, Reason, Task, Trace
 from tests.rollout.made import SMOLLM, Engine, Talk, says
 
@@ -90,5 +90,6 @@ async def open_desk(spec: dict[str, Any]) -> AsyncGenerator[Desk]:
 
 
 if __name__ == "__main__":
+    serving.ORPHAN_SECONDS = float(os.environ.get("ORPHAN_SECONDS", serving.ORPHAN_SECONDS))
     with socket.socket(fileno=int(sys.argv[1])) as link:
         sys.exit(asyncio.run(serve(link, open_desk)))

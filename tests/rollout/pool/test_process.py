@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -102,7 +103,7 @@ def test_what_a_worker_left_running_does_not_hold_its_end_up(
 
 
 def dies(pid: int) -> bool:
-    end = time.monotonic() + 5
+    end = time.monotonic() + 10
     while alive(pid) and time.monotonic() < end:
         time.sleep(0.01)
     return not alive(pid)
@@ -191,6 +192,34 @@ def test_a_worker_ends_by_itself_where_its_parent_is_gone() -> None:
         return pid
 
     asyncio.run(main())
+
+
+PARENT = """
+import asyncio, sys
+from rollbook.rollout.pool import ProcessWorker
+from tests.rollout.pool.test_process import COMMAND, order
+
+async def main():
+    worker = await ProcessWorker.start("w", COMMAND, {})
+    running = asyncio.create_task(worker.run(order("block")))
+    await asyncio.sleep(0.5)
+    print(worker.pid, flush=True)
+    await running
+
+asyncio.run(main())
+"""
+
+
+def test_a_blocked_worker_does_not_outlive_its_parent() -> None:
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "ORPHAN_SECONDS": "0.1"}
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, env=environment)
+    assert parent.stdout is not None
+    with parent.stdout as said:
+        pid = int(said.readline())
+        parent.kill()
+        parent.wait()
+    assert alive(pid)
+    assert dies(pid)
 
 
 def alive(pid: int) -> bool:

@@ -1,7 +1,8 @@
 """The worker's side of its process: orders come in over a socket, results go out.
 
 Rules: readiness is said when the desk is open, not before; a rollout's result is said once; where the parent is gone,
-everything is interrupted and kept, and a process that cannot come to its end then is ended by force.
+everything is interrupted and kept, and a process that cannot come to its end then is ended by force, be its loop
+blocked.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import os
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
@@ -43,10 +45,13 @@ OpenDesk = Callable[[dict[str, Any]], AbstractAsyncContextManager[Desk]]
 ORPHAN_SECONDS = 120.0
 """How long a worker without a parent may take to come to its end."""
 BEAT_SECONDS = 0.5
+PARENT_SECONDS = 2.0
+"""How often it is looked whether the parent is there."""
 
 
 async def serve(link: socket.socket, open_desk: OpenDesk) -> int:
     """Serve orders until told to stop; returns the exit code."""
+    threading.Thread(target=_end_with, args=(os.getppid(),), name="parent", daemon=True).start()
     reader, writer = await asyncio.open_connection(sock=link)
     try:
         return await _Counter(reader, writer).serve(open_desk)
@@ -138,6 +143,13 @@ class _Counter:
     def _say(self, message: FromWorker) -> None:
         if not self._writer.is_closing():
             write(self._writer, message)
+
+
+def _end_with(parent: int) -> None:
+    """A thread's life: a blocked loop cannot see that the parent is gone."""
+    while os.getppid() == parent:
+        time.sleep(PARENT_SECONDS)
+    _end_by_force_later()
 
 
 def _end_by_force_later() -> None:
