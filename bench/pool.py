@@ -2,8 +2,8 @@
 
 Two workers are measured by the time between the first rollout that ended and the last, so that starting them is not
 counted; the engine is a script. Those in flight have an engine over HTTP, the fake one in a process of its own, that
-answers each request after half a minute. They start spread over as long, as those of a long run would be, and run in a
-process of their own, whose memory is then theirs.
+answers each request after half a minute. Their starts are spread over most of that, as those of a long run would be, so
+all are in flight before the first reply comes; they run in a process of their own, whose memory is then theirs.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def _least(number: int) -> Target:
 
 
 def fly(folder: str, url: str, at_once: str, seconds: str, cache: str) -> Flown:
-    """So many rollouts at once, in this process; their starts are spread over so many seconds."""
+    """So many rollouts at once, in this process; their starts are spread over most of so many seconds."""
     config = RunConfig(
         environment="bench.pool:Short",
         policy=f"vllm:{url}",
@@ -221,7 +221,7 @@ def fly(folder: str, url: str, at_once: str, seconds: str, cache: str) -> Flown:
     loaded = policy_of(config, connections=int(at_once), cache=place)
     ends, before = Ends(), _memory()
     asyncio.run(
-        run(config, folder, concurrency=int(at_once), start_jitter=float(seconds), policy=loaded, progress=ends)
+        run(config, folder, concurrency=int(at_once), start_jitter=0.8 * float(seconds), policy=loaded, progress=ends)
     )
     report = read_resources(Path(folder))
     assert report is not None
