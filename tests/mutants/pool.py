@@ -86,13 +86,6 @@ MUTANTS = [
     ),
     mutant("nothing is ever overdue", "scheduler", "timeout=self._order_seconds", "timeout=None", OVERDUE),
     mutant(
-        "a queued member of a closed group starts",
-        "scheduler",
-        "if ready.book.wants(ready.order):",
-        "if True:",
-        "scheduler.py::test_members_that_wait_when_their_group_closes_never_start",
-    ),
-    mutant(
         "more run at once than may",
         "scheduler",
         "                    await self._slots.acquire()\n",

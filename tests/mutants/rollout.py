@@ -65,13 +65,6 @@ MUTANTS = [
     mutant("the contract is not checked", "asking", "check_completion(completion, prompt, sampling)", "pass", CONTRACT),
     mutant("ids beyond the vocabulary enter", "asking", "int(ids.max()) >= info.vocab_size", "False", CONTRACT),
     mutant(
-        "an engine's word alone ends a turn",
-        "asking",
-        "case Finish.STOP_STRING if state.sampling.stop:",
-        "case Finish.STOP_STRING:",
-        CONTRACT,
-    ),
-    mutant(
         "a short 'length' is believed",
         "asking",
         "case _ if len(ids) >= allowance.tokens:",

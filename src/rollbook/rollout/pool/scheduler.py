@@ -115,10 +115,8 @@ class Scheduler:
         while True:
             if self._broken is not None:
                 raise self._broken
-            while self._ready:
-                ready = self._ready.popleft()
-                if ready.book.wants(ready.order):
-                    return ready
+            if self._ready:
+                return self._ready.popleft()
             if self._exhausted and not self._open:
                 return None
             if self._asked is None and not self._exhausted:
@@ -177,7 +175,7 @@ class Scheduler:
         self._carry_out(book, book.overdue(order))
 
     async def _carried(self, book: GroupBook, order: Order) -> Result | None:
-        """Nobody can be told of a cancellation before an order has started: it is looked for here."""
+        """Nobody is told of a cancellation before its order has started: whether it is still wanted is asked here."""
         return await self._carrier.run(order) if book.wants(order) else None
 
     def _came_late(self, book: GroupBook, order: Order, work: asyncio.Task[Result | None]) -> None:
