@@ -64,6 +64,13 @@ MUTANTS = [
     ),
     mutant("the contract is not checked", "asking", "check_completion(completion, prompt, sampling)", "pass", CONTRACT),
     mutant("ids beyond the vocabulary enter", "asking", "int(ids.max()) >= info.vocab_size", "False", CONTRACT),
+    Mutant(
+        "rollout: an engine's word alone ends a turn",
+        "rollout/asking.py",
+        "case Finish.STOP_STRING if state.sampling.stop:",
+        "case Finish.STOP_STRING:",
+        "tests/cases/test_d_endings.py::test_at_the_cap_no_word_of_the_engine_makes_an_answer",
+    ),
     mutant(
         "a short 'length' is believed",
         "asking",

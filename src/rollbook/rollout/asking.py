@@ -227,7 +227,7 @@ def _finish(state: RolloutState, completion: Completion, allowance: Allowance) -
             raise RolloutFailure(Reason.ENGINE_CONTRACT, f"an error came as a reply: {completion.engine_finish}")
         case _ if int(ids[-1]) in info.stop_ids.union(state.sampling.stop_token_ids):
             return Finish.STOP
-        case Finish.STOP_STRING:
+        case Finish.STOP_STRING if state.sampling.stop:
             return _stop_string(state, ids)
         case _ if len(ids) >= allowance.tokens:
             return Finish.LENGTH
