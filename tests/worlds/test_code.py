@@ -152,7 +152,7 @@ TRICKS = {
     "looks for the tests": "import gc\ndef double(n):\n return [o for o in gc.get_objects() if type(o) is dict "
     "and 'tests' in o][0]['tests'][0][1]",
     "reads what is there": "import glob\ndef double(n):\n"
-    " return ''.join(open(f).read() for f in glob.glob('/work/*') + glob.glob('/tmp/*'))",
+    " return ''.join(open(f).read() for f in glob.glob('/workspace/*') + glob.glob('/tmp/*'))",
     "floods": "def double(n):\n while True: print('x' * 100000)",
     "is no Python": "def double(n) return 2",
     "half a pair": "def double(n): return '\ud800'",
@@ -225,12 +225,15 @@ def test_who_sleeps_on_a_machine_that_is_well_is_out_of_time() -> None:
 
 
 def test_who_breaks_its_sandbox_is_out_of_time_all_the_same() -> None:
-    verdict = judged("import os, time\nos.chmod('/work', 0)\ndef double(n): time.sleep(9)", Times(wall=0.5, idle=9.0))
+    verdict = judged(
+        "import os, time\nos.chmod('/workspace', 0)\ndef double(n): time.sleep(9)", Times(wall=0.5, idle=9.0)
+    )
     assert (verdict.passed, verdict.run, verdict.out_of_time) == (0, 1, True)
 
 
 def test_no_test_changes_what_the_next_one_sees() -> None:
-    code = "import os\ndef double(n):\n    seen = os.path.exists('/work/x')\n    open('/work/x', 'w')\n    return 2 * n"
+    code = "import os\ndef double(n):\n    seen = os.path.exists('/workspace/x')\n"
+    code += "    open('/workspace/x', 'w')\n    return 2 * n"
     assert scored(code).total == 1.0
     counting = "calls = []\ndef double(n):\n    calls.append(n)\n    return 2 * n if len(calls) == 1 else None"
     assert scored(counting).total == 1.0

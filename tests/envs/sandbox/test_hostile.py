@@ -81,7 +81,7 @@ def test_nothing_outside_the_workspace_can_be_written(inside: Inside, tmp_path: 
     outside.chmod(0o666)
     places = ["/x", "/usr/x", "/etc/x", "/dev/x", "/proc/x", "/root/x", "/home/x", "/var/x", str(outside)]
     script = "; ".join(f"( : > {place} ) 2>/dev/null && echo wrote {place}" for place in places)
-    done = shell(inside, f"{script}; : > /work/a && : > /tmp/b && : > /dev/shm/c && echo done")
+    done = shell(inside, f"{script}; : > /workspace/a && : > /tmp/b && : > /dev/shm/c && echo done")
     assert done.stdout == b"done\n"
     assert outside.read_text() == "mine"
     assert not Path("/tmp/b").exists()
@@ -128,7 +128,9 @@ def test_there_are_no_rights_and_none_to_be_had(inside: Inside) -> None:
 
 def test_a_namespace_in_the_namespace_gives_no_memory_that_nothing_bounds(usual: Namespaces, tmp_path: Path) -> None:
     async def work(box: Sandbox) -> ExecResult:
-        return await box.exec([*SHELL, "unshare -Urm sh -c 'mount -t tmpfs -o size=1m tmpfs /work && echo mounted'"])
+        return await box.exec(
+            [*SHELL, "unshare -Urm sh -c 'mount -t tmpfs -o size=1m tmpfs /workspace && echo mounted'"]
+        )
 
     done = use(tmp_path, usual, work)
     assert (done.stdout, done.status) == (b"", 1)
@@ -192,7 +194,7 @@ def test_a_full_disk(inside: Inside) -> None:
         found: list[ExecResult] = []
         for script in FULL:
             found.append(await box.exec([*SHELL, script], seconds=20.0))
-            assert (await box.exec([*SHELL, "rm -rf /work/* /tmp/* /dev/shm/*"])).ok
+            assert (await box.exec([*SHELL, "rm -rf /workspace/* /tmp/* /dev/shm/*"])).ok
         return found
 
     before = os.statvfs("/")
@@ -259,8 +261,8 @@ def test_killing_the_first_process_inside_changes_nothing(inside: Inside) -> Non
 
 def test_who_shuts_its_own_workspace_loses_no_host(inside: Inside) -> None:
     async def work(box: Sandbox) -> ExecResult:
-        await box.exec([*SHELL, "chmod 0 /work /tmp /dev/shm"])
-        return await box.exec([*SHELL, "chmod 700 /work"])
+        await box.exec([*SHELL, "chmod 0 /workspace /tmp /dev/shm"])
+        return await box.exec([*SHELL, "chmod 700 /workspace"])
 
     done = inside(work)
     assert done.cause is Cause.EXITED

@@ -24,7 +24,7 @@ NOBODY = 65534
 SHELL = "/bin/sh"
 ENV = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
-    "HOME": "/work",
+    "HOME": "/workspace",
     "TMPDIR": "/tmp",  # noqa: S108 (inside)
     "LANG": "C.UTF-8",
 }
@@ -35,13 +35,14 @@ JOIN = (
 )
 WORKSPACE = (
     'set -e; mount -t tmpfs -o "size=$1,nr_inodes=$2,mode=0755,nosuid,nodev" tmpfs /tmp; '
-    'mkdir -m 0700 /tmp/work /tmp/tmp /tmp/shm; if [ -n "$3" ]; then chown "$3" /tmp/work /tmp/tmp /tmp/shm; fi'
+    "mkdir -m 0700 /tmp/workspace /tmp/tmp /tmp/shm; "
+    'if [ -n "$3" ]; then chown "$3" /tmp/workspace /tmp/tmp /tmp/shm; fi'
 )
 SYSTEM = """
 mkdir /tmp/root
 mount -t tmpfs -o size=1m,nr_inodes=500,mode=0755,nosuid,nodev tmpfs /tmp/root
 cd /tmp/root
-mkdir -p usr etc proc dev/shm work tmp
+mkdir -p usr etc proc dev/shm workspace tmp
 mount --bind /usr usr
 mount -o remount,bind,ro usr
 for each in bin sbin lib lib32 lib64 libx32; do
@@ -55,13 +56,13 @@ if [ -e /etc/ld.so.cache ]; then cp /etc/ld.so.cache etc/; fi
 if [ -e /etc/alternatives ]; then cp -r /etc/alternatives etc/; fi
 for each in null zero full random urandom; do : > "dev/$each"; mount --bind "/dev/$each" "dev/$each"; done
 ln -s /proc/self/fd dev/fd; ln -s fd/0 dev/stdin; ln -s fd/1 dev/stdout; ln -s fd/2 dev/stderr
-mount --bind /tmp/work work; mount --bind /tmp/tmp tmp; mount --bind /tmp/shm dev/shm
+mount --bind /tmp/workspace workspace; mount --bind /tmp/tmp tmp; mount --bind /tmp/shm dev/shm
 mount -o remount,bind,ro /tmp/root
 cd /
 """
 HOLD = "echo ready; exec cat > /dev/null"
 """It reads from its owner, so it ends with it."""
-FIRST = 'echo "$1" >&2; shift; cd /work || exit 126; exec 3>&2 2>/dev/null; "$@" 2>&3 3>&-; exit $?'
+FIRST = 'echo "$1" >&2; shift; cd /workspace || exit 126; exec 3>&2 2>/dev/null; "$@" 2>&3 3>&-; exit $?'
 CLOSE = 'echo 0 > /proc/sys/user/max_user_namespaces || exit 126; exec "$@"'
 """No user namespace in there: in one of its own, a command could mount memory that nothing bounds."""
 PIVOT = (
@@ -167,7 +168,7 @@ class Launch:
             seen += ["--ro-bind", name, name]
         for name in ("/etc/ld.so.cache", "/etc/alternatives", *(("/etc/resolv.conf", "/etc/ssl") if network else ())):
             seen += ["--ro-bind-try", name, name]
-        own = ["--bind", "/tmp/work", "/work", "--bind", "/tmp/tmp", "/tmp"]  # noqa: S108 (the sandbox's own)
+        own = ["--bind", "/tmp/workspace", "/workspace", "--bind", "/tmp/tmp", "/tmp"]  # noqa: S108 (the sandbox's own)
         last = ["--proc", "/proc", "--dev", "/dev", "--bind", "/tmp/shm", "/dev/shm"]  # noqa: S108
         ends = ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
         lives = ["--die-with-parent", "--new-session", "--as-pid-1"]

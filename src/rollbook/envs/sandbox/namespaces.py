@@ -159,7 +159,7 @@ class _Inside:
         self.running = 0
         """Commands that have not ended."""
         try:
-            self.folder = os.open(f"/proc/{holder.pid}/root/tmp/work", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self.folder = os.open(f"/proc/{holder.pid}/root/tmp/workspace", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise lost(f"the workspace is gone: {error}") from error
 

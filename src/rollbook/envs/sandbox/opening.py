@@ -26,7 +26,7 @@ __all__ = ["leftovers", "open_sandbox", "sandbox", "sweep"]
 
 DEFAULT_LIMITS = SandboxLimits()
 
-OWN = ("tmp", "work", "proc", "dev")
+OWN = ("tmp", "workspace", "proc", "dev")
 """Folders at the top that a sandbox has for itself."""
 
 _working: dict[Kind | None, Provider] = {}
