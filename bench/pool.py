@@ -30,7 +30,7 @@ from rollbook.rollout import Limits
 from rollbook.rollout.snapshot import Snapshot
 from rollbook.run import RunConfig, policy_of, read_resources, run
 from rollbook.run.access import Access
-from rollbook.run.keeping import Silent
+from rollbook.run.recording import Silent
 from rollbook.trace import EndingKind, Message, Task, Trace
 
 __all__ = ["Burning", "Short", "measure_pool"]

@@ -13,12 +13,12 @@ from typing import Any
 from rollbook.envs import Environment
 from rollbook.policy import Completion, TokenIds
 from rollbook.rollout import LoadedPolicy
-from rollbook.rollout.pool import Carrier, Order, Result, Scheduler
+from rollbook.rollout.pool import Executor, Order, Result, Scheduler
 from rollbook.rollout.snapshot import Snapshot
 from rollbook.run import RunConfig, run
 from rollbook.run.access import Access
-from rollbook.run.keeping import Silent
-from rollbook.run.works import Asked, next_book, open_works
+from rollbook.run.live_run import RunRequest, next_book, open_live_run
+from rollbook.run.recording import Silent
 from rollbook.store import RunReader
 from rollbook.trace import Fate, Message, Reason, Sampling, Task, Trace, facts
 from tests.cases.case import report
@@ -48,19 +48,19 @@ class Items(Environment):
 
 
 class Deaf:
-    """A crew that a cancellation does not reach, as one behind a broken connection."""
+    """A executor that a cancellation does not reach, as one behind a broken connection."""
 
-    def __init__(self, crew: Carrier) -> None:
-        self.crew = crew
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
 
     async def run(self, order: Order) -> Result | None:
-        return await self.crew.run(order)
+        return await self.executor.run(order)
 
     def cancel(self, rollout: str) -> None:
         pass
 
     def snapshot(self) -> Snapshot:
-        return self.crew.snapshot()
+        return self.executor.snapshot()
 
 
 class Takes(Engine):
@@ -82,7 +82,7 @@ def run_with_deadline(folder: Path, engine: Engine, seconds: float, *, deaf: boo
     """A run of one task, whose attempts are given up after so many seconds."""
 
     async def main() -> None:
-        asked = Asked(
+        asked = RunRequest(
             config=RunConfig(environment=WORLD, tasks=1, group=1),
             folder=folder,
             resume=False,
@@ -94,10 +94,10 @@ def run_with_deadline(folder: Path, engine: Engine, seconds: float, *, deaf: boo
             progress=Silent(),
             access=Access(),
         )
-        async with open_works(asked) as works:
-            crew = Deaf(works.crew) if deaf else works.crew
-            scheduler = Scheduler(crew, works.keeper, concurrency=2, order_seconds=seconds)
-            await scheduler.run(functools.partial(next_book, works.planner, works.keeper))
+        async with open_live_run(asked) as works:
+            executor = Deaf(works.executor) if deaf else works.executor
+            scheduler = Scheduler(executor, works.recorder, concurrency=2, order_seconds=seconds)
+            await scheduler.run(functools.partial(next_book, works.planner, works.recorder))
 
     asyncio.run(main())
     return RunReader(folder, strict=True)

@@ -18,10 +18,10 @@ from rollbook.rollout import GroupPlan, GroupRules, LoadedPolicy
 from rollbook.rollout.pool import GroupBook, Order
 from rollbook.rollout.staleness import StaleBy, StalenessBound, TokenVersions, split
 from rollbook.run import RunConfig
-from rollbook.run.keeping import Keeper, Silent
+from rollbook.run.group_queue import GroupQueue
 from rollbook.run.planning import Planner
+from rollbook.run.recording import Recorder, Silent
 from rollbook.run.stream import RolloutStream, open_stream
-from rollbook.run.waiting import GroupQueue
 from rollbook.store import RunReader, RunWriter
 from rollbook.trace import Disposition, EndingRules, Fate, Reason, Task, facts
 from rollbook.worlds import register
@@ -71,8 +71,8 @@ def queue_of(folder: Path, tasks: int, size: int) -> tuple[GroupQueue, Planner]:
     writer = RunWriter.create(folder)
     config = msgspec.structs.replace(CONFIG, tasks=tasks)
     planner = Planner(config, Endless().tasks(tasks), "run", RunReader(folder))
-    keeper = Keeper(config, planner, writer, Silent())
-    return GroupQueue(keeper, writer, size=size, bound=None, version=0, earlier={}), planner
+    recorder = Recorder(config, planner, writer, Silent())
+    return GroupQueue(recorder, writer, size=size, bound=None, version=0, earlier={}), planner
 
 
 def ended(order: Order, tokens: int) -> Outcome:
@@ -104,13 +104,13 @@ def test_a_buffered_token_costs_less_than_16_bytes(given: dict[str, Any], tmp_pa
         before, _ = tracemalloc.get_traced_memory()
         while (book := planner.next_book()) is not None:
             queue.opened(book)
-            moves = book.begin()
-            for order, _ in moves.orders:
+            actions = book.begin()
+            for order, _ in actions.orders:
                 outcome = ended(order, tokens)
-                moves = book.ended(outcome, 0)
+                actions = book.ended(outcome, 0)
                 queue.ended(outcome, late=False)
-            assert moves.closed is not None
-            queue.closed(moves.closed)
+            assert actions.closed is not None
+            queue.closed(actions.closed)
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -149,10 +149,10 @@ def test_a_straggler_does_not_pin_its_group(given: dict[str, Any]) -> None:
     orders = [order for order, _ in book.begin().orders]
     for order in orders[:-1]:
         assert book.ended(ended(order, given["tokens_each"]), 0).closed is None
-    moves = book.expire()
-    assert moves.closed is not None
-    assert moves.cancel == [orders[-1].rollout]
-    assert moves.closed.used == 31
+    actions = book.expire()
+    assert actions.closed is not None
+    assert actions.cancel == [orders[-1].rollout]
+    assert actions.closed.used == 31
 
 
 # G18

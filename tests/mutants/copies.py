@@ -6,7 +6,7 @@ from tests.mutants import Mutant
 
 __all__ = ["MUTANTS"]
 
-COPIES, DESK = "tests/run/test_copies.py", "tests/rollout/pool/test_desk.py"
+COPIES, DESK = "tests/run/test_copies.py", "tests/rollout/pool/test_local_worker.py"
 DEAD = f"{COPIES}::test_what_a_dead_worker_had_mirrored_is_kept_and_the_rest_runs_again"
 RESUMED = f"{COPIES}::test_the_copy_of_a_resumed_run_goes_on_and_no_other_run_gets_there"
 SHARED = f"{COPIES}::test_who_waits_gets_a_sync_that_began_later_and_all_share_it"
@@ -16,7 +16,7 @@ SWEPT = f"{COPIES}::test_spools_of_workers_that_live_or_of_other_runs_stay"
 ELSEWHERE = f"{COPIES}::test_a_worker_that_does_not_see_the_folder_says_what_to_do"
 WAITS = f"{DESK}::test_a_result_waits_for_its_record_even_where_its_rollout_is_cancelled"
 STOPS = f"{DESK}::test_a_stop_does_not_wait_and_nothing_is_told"
-MIRRORING, DESK_FILE = "run/mirroring.py", "rollout/pool/desk.py"
+MIRRORING, DESK_FILE = "run/mirroring.py", "rollout/pool/local_worker.py"
 
 MUTANTS = [
     Mutant("a result is told before its record is safe", DESK_FILE, "await self._settle()", "pass", WAITS),
@@ -49,8 +49,8 @@ MUTANTS = [
     ),
     Mutant(
         "what closed workers kept is not fetched",
-        "run/crews.py",
-        "await to_its_end(_fetched(plant.copy))",
+        "run/executors.py",
+        "await to_its_end(_fetched(parts.copy))",
         "pass",
         DEAD,
     ),
@@ -73,7 +73,7 @@ MUTANTS = [
     ),
     Mutant(
         "a cluster needs no workers",
-        "run/works.py",
+        "run/live_run.py",
         "if self.cluster is not None and not self.workers:",
         "if False:",
         f"{COPIES}::test_ray_needs_workers",

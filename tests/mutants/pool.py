@@ -1,4 +1,4 @@
-"""Mutants of the pool: the books of groups, the scheduler, crews, processes, requests, plans."""
+"""Mutants of the pool: the books of groups, the scheduler, worker pools, processes, requests, plans."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ MUTANTS = [
     mutant(
         "a group that closes leaves its members running",
         "book",
-        "        moves.cancel += running\n",
+        "        actions.cancel += running\n",
         "",
         "book.py::test_a_deadline_closes_with_what_is_there",
     ),
     mutant(
         "closing leaves orders behind",
         "book",
-        "        moves.orders.clear()\n",
+        "        actions.orders.clear()\n",
         "",
         "book.py::test_a_group_that_had_enough_before_starts_nobody",
     ),
@@ -95,41 +95,41 @@ MUTANTS = [
     mutant(
         "what is cancelled in the moment of its start runs for ever",
         "scheduler",
-        "await self._carrier.run(order) if book.wants(order) else None",
-        "await self._carrier.run(order)",
+        "await self._executor.run(order) if book.wants(order) else None",
+        "await self._executor.run(order)",
         "scheduler.py::test_what_is_cancelled_in_the_moment_of_its_start_never_starts",
     ),
     mutant(
         "an order that waits for a worker cannot be cancelled",
-        "crew",
+        "worker_pool",
         "return order.rollout not in self._cancelled",
         "return True",
         "process.py::test_an_order_that_is_cancelled_while_it_waits_for_a_worker_never_starts",
     ),
     mutant(
         "a cancellation right behind its order is lost",
-        "desk",
+        "local_worker",
         "if task.cancelled() and order.rollout in self._cancelled and not _cancelling():",
         "if False:",
         "process.py::test_a_cancellation_right_behind_its_order_is_heeded",
     ),
     mutant(
         "one worker gets all the work",
-        "crew",
+        "worker_pool",
         "min(self._workers, key=lambda each: each.in_flight)",
         "self._workers[0]",
         "process.py::test_work_goes_to_the_least_busy_and_a_dead_worker_is_replaced",
     ),
     mutant(
         "a dead worker has no successor",
-        "crew",
+        "worker_pool",
         "        await self._take_its_place(lost)\n        return found",
         "        return found",
         "process.py::test_work_goes_to_the_least_busy_and_a_dead_worker_is_replaced",
     ),
     mutant(
         "workers die for ever",
-        "crew",
+        "worker_pool",
         "if self._deaths > DEATHS * self._size:",
         "if False:",
         "process.py::test_a_crew_whose_workers_all_die_stops_the_run",
@@ -241,7 +241,7 @@ MUTANTS = [
     ),
     whole(
         "a policy object is ignored",
-        "run/works.py",
+        "run/live_run.py",
         "if self.workers and self.policy is not None",
         "if False",
         "workers.py::test_a_policy_object_is_refused_with_workers",

@@ -265,7 +265,7 @@ MUTANTS = [
     ),
     runner(
         "stopped rollouts are lost",
-        "crews",
+        "executors",
         "cancelled_as=Reason.INTERRUPTED",
         "cancelled_as=Reason.CANCELLED",
         STOPPED,
@@ -280,7 +280,7 @@ MUTANTS = [
     ),
     runner(
         "what was in flight stays so",
-        "works",
+        "live_run",
         "tuple(writer.seal_interrupted())",
         "()",
         "test_what_was_in_flight_is_interrupted_and_runs_again",
@@ -301,7 +301,7 @@ MUTANTS = [
     ),
     runner(
         "a lost disposition stays lost",
-        "keeping",
+        "recording",
         "self._writer.annotate(self._planner.annotations())",
         "pass",
         "test_a_disposition_or_a_closing_that_a_crash_lost_is_made_up_for",

@@ -69,7 +69,7 @@ MUTANTS = [
     ),
     mutant(
         "a run loads the policy alone",
-        "run/works",
+        "run/live_run",
         "        policy_of, config, api_key=way.api_key",
         "        policy_of, RunConfig(environment='x', policy=config.policy), api_key=way.api_key",
         f"{POLICIES}::test_a_run_uses_the_template_that_it_was_asked_for",

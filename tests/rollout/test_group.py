@@ -13,7 +13,7 @@ from rollbook.errors import StoreError, UsageError
 from rollbook.rewards import Outcome, advantages, annotate, decide, outcome_of
 from rollbook.rollout import GroupPlan, GroupRules, Limits, LoadedPolicy, Resources, RolloutSettings, group, rollout
 from rollbook.rollout.backoff import FIRST, LONGEST, jittered
-from rollbook.rollout.pool import Closed, Desk, GroupBook, Keeping, Scheduler
+from rollbook.rollout.pool import Closed, GroupBook, KeepingSink, LocalWorker, Scheduler
 from rollbook.trace import EndingRules, Fate, MemorySink, Message, Reason, Retry, RolloutFailure, Sampling, Task, Trace
 from tests.rollout.made import SMOLLM, TASK, Engine, Said, Talk, never, says, why
 
@@ -28,8 +28,8 @@ def fates(sink: MemorySink) -> dict[str, str]:
 def member(*said: Said, rules: EndingRules | None = None, earlier: Sequence[Outcome] = ()) -> tuple[list[Trace], Any]:
     """A group of one, out of a run that may hold attempts already: the new attempts, and where they were kept."""
     sink, settings = MemorySink(), RolloutSettings(rules=rules or EndingRules())
-    keeping = Keeping(sink)
-    desk = Desk(
+    keeping = KeepingSink(sink)
+    worker = LocalWorker(
         make_env=Talk,
         loaded=LoadedPolicy(Engine(said), SMOLLM.renderer),
         settings=settings,
@@ -45,7 +45,7 @@ def member(*said: Said, rules: EndingRules | None = None, earlier: Sequence[Outc
         return next(books, None)
 
     async def go() -> None:
-        await Scheduler(desk, _Notes(sink), concurrency=1).run(next_group)
+        await Scheduler(worker, _Notes(sink), concurrency=1).run(next_group)
 
     asyncio.run(go())
     return keeping.sealed, sink

@@ -23,12 +23,12 @@ from rollbook.rollout import LoadedPolicy
 from rollbook.rollout.pool import Closed, Scheduler
 from rollbook.run import Access, RunConfig, open_run, run
 from rollbook.run.copies import open_copy, writing
-from rollbook.run.crews import Plant, WorkerSpec, open_crew
-from rollbook.run.keeping import Keeper, Silent
+from rollbook.run.executors import RunParts, WorkerSpec, open_executor
+from rollbook.run.live_run import next_book
 from rollbook.run.planning import Planner
+from rollbook.run.recording import Recorder, Silent
 from rollbook.run.resume import open_folder
-from rollbook.run.worker import open_desk
-from rollbook.run.works import next_book
+from rollbook.run.worker import open_worker
 from rollbook.store import Manifest, RunReader, RunWriter, create_spool
 from rollbook.trace import Message, Reason, Task, Trace
 from rollbook.worlds import make
@@ -156,25 +156,25 @@ async def spooled(config: RunConfig, folder: Path, url: str, told: Told, *, resu
     async with writing(writer, copy, parts=False):
         writer.seal_interrupted()
         planner = Planner(config, tasks, run_id, RunReader(folder))
-        keeper = Keeper(config, planner, writer, told)
-        keeper.begin()
-        plant = Plant(
+        recorder = Recorder(config, planner, writer, told)
+        recorder.begin()
+        parts = RunParts(
             config=config,
             folder=folder,
             run_id=run_id,
             make_env=lambda: make(config.environment, **config.options),
             loaded=LoadedPolicy(Engine([says("x")]), SMOLLM.renderer),
             writer=writer,
-            keeper=keeper,
+            recorder=recorder,
             access=Access(),
             copy=copy,
             spools=True,
         )
-        async with open_crew(plant, 2) as crew:
-            scheduler = Scheduler(crew, keeper, concurrency=4)
+        async with open_executor(parts, 2) as executor:
+            scheduler = Scheduler(executor, recorder, concurrency=4)
 
             async def give() -> Any:
-                return await next_book(planner, keeper)
+                return await next_book(planner, recorder)
 
             await scheduler.run(give)
 
@@ -229,7 +229,7 @@ def test_a_worker_that_does_not_see_the_folder_says_what_to_do(tmp_path: Path) -
             connections=1,
             manifest=Manifest(created=1.0, rollbook="x"),
         )
-        async with open_desk(msgspec.to_builtins(spec)):
+        async with open_worker(msgspec.to_builtins(spec)):
             pass
 
     for folder in ("nowhere", "here"):
@@ -285,7 +285,7 @@ def test_what_a_dead_worker_sends_behind_its_salvage_is_refused(tmp_path: Path) 
             mirror = ObjectMirror(tmp_path / "w", url, part="w")
             cut_off.seal(whole_trace("sent"))
             mirror.sync()
-            open_copy(url, folder).salvage(owner, "w")
+            open_copy(url, folder).recover(owner, "w")
             cut_off.seal(whole_trace("late"))
             with pytest.raises(StoreError):
                 mirror.sync()

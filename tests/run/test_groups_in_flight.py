@@ -19,7 +19,7 @@ from rollbook.rewards import Outcome
 from rollbook.rollout import GroupRules, LoadedPolicy
 from rollbook.rollout.pool import LATE, Closed
 from rollbook.run import RunConfig, run
-from rollbook.run.keeping import Silent
+from rollbook.run.recording import Silent
 from rollbook.store import RunReader
 from rollbook.trace import Drop, EndingRules, Fate, Reason, RolloutFailure, Sampling, facts
 from tests.rollout.made import SMOLLM, Engine, says

@@ -24,9 +24,9 @@ from rollbook.rewards import Outcome
 from rollbook.rollout import GroupRules, LoadedPolicy
 from rollbook.rollout.staleness import StaleBy, StalenessBound, TokenVersions
 from rollbook.run import RunConfig, open_run, run
-from rollbook.run.keeping import Silent
+from rollbook.run.group_queue import PRODUCER
+from rollbook.run.recording import Silent
 from rollbook.run.stream import ClosedGroup, RolloutStream, open_stream
-from rollbook.run.waiting import PRODUCER
 from rollbook.store import AnnotationWriter, RunReader
 from rollbook.trace import Annotation, Fate, Sampling, facts
 from tests.rollout.made import SMOLLM, Engine, says

@@ -35,7 +35,7 @@ from rollbook.policy.testing import LogEntry
 from rollbook.rewards import Outcome
 from rollbook.rollout import GroupRules, Limits
 from rollbook.run import RunConfig, open_run, run
-from rollbook.run.keeping import Silent
+from rollbook.run.recording import Silent
 from rollbook.store import RunReader
 from rollbook.trace import EndingRules, Reason, Retry, facts
 from tests.run.run_made import model_folder
@@ -49,7 +49,7 @@ from tests.storm.world import NAME
 
 WORKERS, CONCURRENCY = 4, 32
 SLOW = 6.0
-ACTOR = b"ray::DeskActor"
+ACTOR = b"ray::WorkerActor"
 """How the process of an actor is called."""
 S3 = {
     "AWS_ALLOW_HTTP": "true",
@@ -156,7 +156,7 @@ def surroundings(folder: Path, more: Mapping[str, str]) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunRequest:
     """What the command line says."""
 
     groups: int
@@ -165,7 +165,7 @@ class Asked:
     moto: Path
 
 
-def storm(asked: Asked, *, shared: bool) -> dict[str, object]:
+def storm(asked: RunRequest, *, shared: bool) -> dict[str, object]:
     """Run it; the report."""
     began = time.time()
     with tempfile.TemporaryDirectory(prefix="rs", dir="/tmp") as place:  # Ray's sockets need short names
@@ -190,7 +190,7 @@ def storm(asked: Asked, *, shared: bool) -> dict[str, object]:
                 }
 
 
-def _storm(asked: Asked, config: RunConfig, folder: Path, url: str, store: str | None) -> dict[str, object]:
+def _storm(asked: RunRequest, config: RunConfig, folder: Path, url: str, store: str | None) -> dict[str, object]:
     problems: list[str] = []
     offset, began = clock_of(url), time.time()
     nodes = TwoNodes()
@@ -292,7 +292,7 @@ def main() -> int:
     words.add_argument("--size", type=int, default=8)
     words.add_argument("--seed", type=int, default=3)
     words.add_argument("--moto", type=Path, default=ROOT / ".venv-moto")
-    asked = Asked(**vars(words.parse_args()))
+    asked = RunRequest(**vars(words.parse_args()))
     out = os.dup(1)
     os.dup2(2, 1)
     report = {

@@ -12,7 +12,7 @@ import msgspec
 
 from rollbook.rewards import Outcome
 from rollbook.run import RunConfig, run
-from rollbook.run.keeping import Silent
+from rollbook.run.recording import Silent
 
 __all__ = ["main"]
 

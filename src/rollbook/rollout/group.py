@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rollbook.rewards import Outcome, annotate
 from rollbook.rollout.loaded import LoadedPolicy
 from rollbook.rollout.pool.book import Closed, GroupBook
-from rollbook.rollout.pool.desk import Desk, Keeping
+from rollbook.rollout.pool.local_worker import KeepingSink, LocalWorker
 from rollbook.rollout.pool.orders import EnvFactory, GroupPlan, GroupRules
 from rollbook.rollout.pool.scheduler import Listener, Scheduler
 from rollbook.rollout.resources import ResourceLimit, Resources
@@ -62,8 +62,8 @@ async def group(
     at once; None: no limit. `resources`: what the rollouts share with others; takes the place of `concurrency`. Pass
     the traces to `advantages`.
     """
-    keeping = Keeping(MemorySink() if sink is None else sink)
-    desk = Desk(
+    keeping = KeepingSink(MemorySink() if sink is None else sink)
+    worker = LocalWorker(
         make_env=make_env,
         loaded=policy,
         settings=settings,
@@ -83,7 +83,7 @@ async def group(
     async def next_group() -> GroupBook | None:
         return next(books, None)
 
-    await Scheduler(desk, _Annotating(keeping), concurrency=size).run(next_group)
+    await Scheduler(worker, _Annotating(keeping), concurrency=size).run(next_group)
     return sorted(keeping.sealed, key=lambda trace: (trace.head.member, trace.head.attempt))
 
 

@@ -3,9 +3,9 @@
 from rollbook.run.access import Access
 from rollbook.run.config import RunConfig, differences
 from rollbook.run.fitness import refuse_unfit
-from rollbook.run.keeping import Progress
 from rollbook.run.open import open_run
 from rollbook.run.policies import load_policy, load_renderer, policy_of
+from rollbook.run.recording import Progress
 from rollbook.run.report import report
 from rollbook.run.report_rows import RunReport
 from rollbook.run.resources import ResourceReport, read_resources, resource_report, write_resources

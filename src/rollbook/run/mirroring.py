@@ -131,7 +131,7 @@ class ObjectCopy:
         their names."""
         return fetch_parts(self.url, self._folder, lambda name: name not in self._salvaged)
 
-    def salvage(self, writer: RunWriter, worker: str) -> None:
+    def recover(self, writer: RunWriter, worker: str) -> None:
         """Take over what a dead worker had mirrored. What it may send later is refused: its places are taken."""
         self._salvaged.add(worker)
         for left in reversed(range(SALVAGES)):

@@ -14,8 +14,8 @@ from pathlib import Path
 from rollbook.rollout import LoadedPolicy
 from rollbook.run.access import Access
 from rollbook.run.config import RunConfig
-from rollbook.run.keeping import Progress, Silent
-from rollbook.run.works import Asked, next_book, open_works
+from rollbook.run.live_run import RunRequest, next_book, open_live_run
+from rollbook.run.recording import Progress, Silent
 from rollbook.store import RecoveryReport
 
 __all__ = ["CONCURRENCY", "RunOutcome", "run"]
@@ -65,7 +65,7 @@ async def run(  # noqa: PLR0913 - all but two by name, each with a default
     Raises `UsageError` where the folder, the configuration or the policy do not allow it, with the remedy. Cancelling
     it, or a full disk, keeps every finished rollout: a resume goes on from there.
     """
-    asked = Asked(
+    asked = RunRequest(
         config=config,
         folder=folder,
         resume=resume,
@@ -79,7 +79,7 @@ async def run(  # noqa: PLR0913 - all but two by name, each with a default
         progress=progress or Silent(),
         access=access or Access(),
     )
-    async with open_works(asked) as works:
-        scheduler = works.scheduler(works.crew, works.keeper)
-        await scheduler.run(functools.partial(next_book, works.planner, works.keeper))
+    async with open_live_run(asked) as works:
+        scheduler = works.scheduler(works.executor, works.recorder)
+        await scheduler.run(functools.partial(next_book, works.planner, works.recorder))
     return RunOutcome(works.folder, config, works.writer.recovery, works.interrupted)

@@ -18,16 +18,16 @@ from pathlib import Path
 from rollbook.errors import ConfigError, UsageError
 from rollbook.policy.weights import PauseMode, WeightControl
 from rollbook.rollout import LoadedPolicy
-from rollbook.rollout.pool import Carrier, GroupBook, Order, Result, Scheduler
+from rollbook.rollout.pool import Executor, GroupBook, Order, Result, Scheduler
 from rollbook.rollout.snapshot import Snapshot
 from rollbook.rollout.staleness import StalenessBound
 from rollbook.run.access import Access
 from rollbook.run.config import RunConfig
-from rollbook.run.keeping import Progress, Silent
+from rollbook.run.group_queue import ClosedGroup, GroupQueue, StreamStats
+from rollbook.run.live_run import LiveRun, RunRequest, open_live_run
+from rollbook.run.recording import Progress, Silent
 from rollbook.run.resume import StreamSettings, keep_stream
 from rollbook.run.runner import CONCURRENCY
-from rollbook.run.waiting import ClosedGroup, GroupQueue, StreamStats
-from rollbook.run.works import Asked, Works, open_works
 from rollbook.store import RunReader
 from rollbook.trace.facts import Staleness, stalenesses
 
@@ -101,24 +101,24 @@ class RolloutStream(AsyncIterator[ClosedGroup]):
                 self._queue.waited += time.monotonic() - since
 
 
-class _Watched(Carrier):
-    """The crew, and the queue that is told what runs."""
+class _Watched(Executor):
+    """The executor, and the queue that is told what runs."""
 
-    def __init__(self, crew: Carrier, queue: GroupQueue) -> None:
-        self._crew, self._queue = crew, queue
+    def __init__(self, executor: Executor, queue: GroupQueue) -> None:
+        self._executor, self._queue = executor, queue
 
     async def run(self, order: Order) -> Result | None:
         self._queue.started(order.rollout)
         try:
-            return await self._crew.run(order)
+            return await self._executor.run(order)
         finally:
             self._queue.stopped(order.rollout)
 
     def cancel(self, rollout: str) -> None:
-        self._crew.cancel(rollout)
+        self._executor.cancel(rollout)
 
     def snapshot(self) -> Snapshot:
-        return self._crew.snapshot()
+        return self._executor.snapshot()
 
 
 @asynccontextmanager
@@ -153,7 +153,7 @@ async def open_stream(  # noqa: PLR0913 - what `run` takes, and what is between 
     """
     if queue < 1:
         raise ConfigError(f"a queue holds at least 1 group, not {queue}")
-    asked = Asked(
+    asked = RunRequest(
         config=config,
         folder=folder,
         resume=resume,
@@ -168,10 +168,10 @@ async def open_stream(  # noqa: PLR0913 - what `run` takes, and what is between 
         access=access or Access(),
         rounds=rounds,
     )
-    async with open_works(asked) as works, _opened(control):
+    async with open_live_run(asked) as works, _opened(control):
         keep_stream(works.writer, StreamSettings(queue=queue, bound=bound, rounds=rounds))
         waiting = GroupQueue(
-            works.keeper,
+            works.recorder,
             works.writer,
             size=queue,
             bound=bound,
@@ -183,9 +183,9 @@ async def open_stream(  # noqa: PLR0913 - what `run` takes, and what is between 
 
 
 @asynccontextmanager
-async def _running(works: Works, waiting: GroupQueue, control: WeightControl | None) -> AsyncGenerator[RolloutStream]:
+async def _running(works: LiveRun, waiting: GroupQueue, control: WeightControl | None) -> AsyncGenerator[RolloutStream]:
     """Run the groups; what stopped them is raised at the end where nobody was told of it before."""
-    scheduler = works.scheduler(_Watched(works.crew, waiting), waiting)
+    scheduler = works.scheduler(_Watched(works.executor, waiting), waiting)
     running = asyncio.create_task(scheduler.run(lambda: _next_book(works, waiting)))
     stream = RolloutStream(waiting, scheduler, running, control)
     try:
@@ -210,14 +210,14 @@ async def _opened(control: WeightControl | None) -> AsyncGenerator[None]:
         await control.close()
 
 
-def _earlier(works: Works) -> dict[str, Staleness]:
+def _earlier(works: LiveRun) -> dict[str, Staleness]:
     """What the record holds of rollouts whose groups come again."""
     known = stalenesses(RunReader(works.folder).annotations())
     ended = (each.rollout for rows in works.planner.earlier.values() for each in rows)
     return {rollout: known[rollout] for rollout in ended if rollout in known}
 
 
-async def _next_book(works: Works, waiting: GroupQueue) -> GroupBook | None:
+async def _next_book(works: LiveRun, waiting: GroupQueue) -> GroupBook | None:
     """The next group, when there is room for it."""
     while True:
         while waiting.full:
@@ -226,6 +226,6 @@ async def _next_book(works: Works, waiting: GroupQueue) -> GroupBook | None:
         if book is not None:
             waiting.opened(book)
             return book
-        if not works.keeper.may_replace:
+        if not works.recorder.may_replace:
             return None
-        await works.keeper.closing()
+        await works.recorder.closing()

@@ -19,19 +19,19 @@ import msgspec
 
 from rollbook.errors import UsageError
 from rollbook.rollout import Resources
-from rollbook.rollout.pool import Desk, serve
+from rollbook.rollout.pool import LocalWorker, serve
 from rollbook.run.copies import Settled, open_spool
-from rollbook.run.crews import WorkerSpec, settings_of
+from rollbook.run.executors import WorkerSpec, settings_of
 from rollbook.run.policies import policy_of
 from rollbook.store import RunWriter, read_manifest
 from rollbook.worlds import make
 
-__all__ = ["open_desk"]
+__all__ = ["open_worker"]
 
 
 @asynccontextmanager
-async def open_desk(plain: dict[str, Any]) -> AsyncGenerator[Desk]:
-    """The desk of this process, from a `WorkerSpec` as plain data."""
+async def open_worker(plain: dict[str, Any]) -> AsyncGenerator[LocalWorker]:
+    """The worker of this process, from a `WorkerSpec` as plain data."""
     spec = msgspec.convert(plain, WorkerSpec)
     sys.path[:] = [*spec.path, *(each for each in sys.path if each not in spec.path)]
     config = spec.config
@@ -48,7 +48,7 @@ async def open_desk(plain: dict[str, Any]) -> AsyncGenerator[Desk]:
         cache=None if spec.cache is None else Path(spec.cache),
     )
     async with _part(spec) as (writer, settled), loaded, Resources(config.resources) as resources:
-        yield Desk(
+        yield LocalWorker(
             make_env=make_env,
             loaded=loaded,
             settings=settings_of(config),
@@ -84,7 +84,7 @@ def _join(spec: WorkerSpec) -> RunWriter:
 
 def _main(descriptor: int) -> int:
     with socket.socket(fileno=descriptor) as link:
-        return asyncio.run(serve(link, open_desk))
+        return asyncio.run(serve(link, open_worker))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Any
 
 from rollbook.errors import StoreError, UsageError
 from rollbook.rollout import LoadedPolicy, Resources, RolloutSettings
-from rollbook.rollout.pool import Desk, serve, serving
+from rollbook.rollout.pool import LocalWorker, serve, serving
 from rollbook.trace import MemorySink, Message, Reason, Task, Trace
 from tests.rollout.made import SMOLLM, Engine, Talk, says
 
@@ -68,7 +68,7 @@ class FullDisk(MemorySink):
 
 
 @asynccontextmanager
-async def open_desk(spec: dict[str, Any]) -> AsyncGenerator[Desk]:
+async def open_worker(spec: dict[str, Any]) -> AsyncGenerator[LocalWorker]:
     match spec.get("start"):
         case "usage":
             raise UsageError("no such model: try another")
@@ -80,7 +80,7 @@ async def open_desk(spec: dict[str, Any]) -> AsyncGenerator[Desk]:
         case _:
             pass
     async with Resources() as resources:
-        yield Desk(
+        yield LocalWorker(
             make_env=Does,
             loaded=LoadedPolicy(Engine([says("x")]), SMOLLM.renderer),
             settings=RolloutSettings(cancelled_as=Reason.INTERRUPTED),
@@ -92,4 +92,4 @@ async def open_desk(spec: dict[str, Any]) -> AsyncGenerator[Desk]:
 if __name__ == "__main__":
     serving.ORPHAN_SECONDS = float(os.environ.get("ORPHAN_SECONDS", serving.ORPHAN_SECONDS))
     with socket.socket(fileno=int(sys.argv[1])) as link:
-        sys.exit(asyncio.run(serve(link, open_desk)))
+        sys.exit(asyncio.run(serve(link, open_worker)))

@@ -1,4 +1,4 @@
-"""Outcomes by hand, a carrier that does as it is told, and a listener that writes down what it hears."""
+"""Outcomes by hand, a executor that does as it is told, and a listener that writes down what it hears."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ Says = Callable[[Order], Outcome | float | None]
 
 
 class Carries:
-    """A carrier: `says` gives the outcome of an order, None for a worker that dies, or a number of seconds for which it
-    says nothing, and then an outcome as the ending of a cancelled rollout."""
+    """An executor: `says` gives the outcome of an order, None for a worker that dies, or a number of seconds for which
+    it says nothing, and then an outcome as the ending of a cancelled rollout."""
 
     def __init__(self, says: Says, seconds: float = 0.0) -> None:
         self.orders: list[Order] = []

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from rollbook.errors import ConfigError
 from rollbook.rollout import GroupRules
-from rollbook.rollout.pool import Closed, GroupBook, Moves, Order
+from rollbook.rollout.pool import Actions, Closed, GroupBook, Order
 from rollbook.rollout.pool.book import MAX_LOST
 from rollbook.trace import Fate, Reason
 from tests.rollout.pool.pooled import book, outcome
@@ -19,8 +19,8 @@ from tests.rollout.pool.pooled import book, outcome
 LOST = Reason.SANDBOX_LOST
 
 
-def first(moves: Moves) -> list[Order]:
-    return [order for order, _ in moves.orders]
+def first(actions: Actions) -> list[Order]:
+    return [order for order, _ in actions.orders]
 
 
 def test_a_group_closes_behind_its_last_member_and_computes_its_advantages_once() -> None:
@@ -38,8 +38,8 @@ def test_a_group_closes_behind_its_last_member_and_computes_its_advantages_once(
 def test_a_retried_attempt_is_followed_by_the_next_which_knows_how_the_others_ended() -> None:
     group = book(1)
     (order,) = first(group.begin())
-    moves = group.ended(outcome(order, LOST), 2)
-    ((again, wait),) = moves.orders
+    actions = group.ended(outcome(order, LOST), 2)
+    ((again, wait),) = actions.orders
     assert (again.rollout, again.earlier, again.retries_left) == ("g-0.1", (LOST,), 2)
     assert wait > 0
     (third,) = first(group.ended(outcome(again, Reason.ENGINE_TIMEOUT), 1))
@@ -52,9 +52,9 @@ def test_a_retried_attempt_is_followed_by_the_next_which_knows_how_the_others_en
 def test_what_another_attempt_replaced_comes_late_and_is_not_used() -> None:
     group = book(1)
     (order,) = first(group.begin())
-    moves = group.overdue(order)
-    assert moves.cancel == ["g-0"]
-    (again,) = first(moves)
+    actions = group.overdue(order)
+    assert actions.cancel == ["g-0"]
+    (again,) = first(actions)
     assert again.earlier == (Reason.INTERRUPTED,)
     late = group.ended(outcome(order), 3).late
     assert late is not None
@@ -121,26 +121,26 @@ def test_enough_votes_close_the_group_and_cancel_the_others() -> None:
     group = book(3, enough=2)
     one, two, _ = first(group.begin())
     group.ended(outcome(one), 3)
-    moves = group.ended(outcome(two), 3)
-    assert moves.cancel == ["g-2"]
-    assert moves.closed is not None
-    assert moves.closed.used == 2
+    actions = group.ended(outcome(two), 3)
+    assert actions.cancel == ["g-2"]
+    assert actions.closed is not None
+    assert actions.closed.used == 2
 
 
 def test_a_group_that_had_enough_before_starts_nobody() -> None:
     one, two, _ = first(book(3).begin())
-    moves = book(3, enough=2, earlier=(outcome(one), outcome(two))).begin()
-    assert moves.closed is not None
-    assert (moves.orders, moves.closed.used) == ([], 2)
+    actions = book(3, enough=2, earlier=(outcome(one), outcome(two))).begin()
+    assert actions.closed is not None
+    assert (actions.orders, actions.closed.used) == ([], 2)
 
 
 def test_a_deadline_closes_with_what_is_there() -> None:
     group = book(2)
     one, two = first(group.begin())
     group.ended(outcome(one), 3)
-    moves = group.expire()
-    assert moves.closed is not None
-    assert (moves.cancel, moves.closed.used, moves.closed.cancelled) == (["g-1"], 1, ("g-1",))
+    actions = group.expire()
+    assert actions.closed is not None
+    assert (actions.cancel, actions.closed.used, actions.closed.cancelled) == (["g-1"], 1, ("g-1",))
     late = group.ended(outcome(two), 3).late
     assert late is not None
     assert "closed" in late.disposition.rule
@@ -150,10 +150,10 @@ def test_a_group_that_is_abandoned_has_no_votes_and_wants_nothing_more() -> None
     group = book(2)
     one, two = first(group.begin())
     group.ended(outcome(one), 3)
-    moves = group.abandon("stale: 4 behind, at most 2")
-    assert moves.closed is not None
-    assert moves.closed.used == 0
-    assert moves.closed.changed["g-0"].rule == "stale: 4 behind, at most 2"
+    actions = group.abandon("stale: 4 behind, at most 2")
+    assert actions.closed is not None
+    assert actions.closed.used == 0
+    assert actions.closed.changed["g-0"].rule == "stale: 4 behind, at most 2"
     assert not group.wants(two)
     assert group.abandon("again").closed is None
 
@@ -161,14 +161,14 @@ def test_a_group_that_is_abandoned_has_no_votes_and_wants_nothing_more() -> None
 def test_who_ends_behind_a_group_that_was_given_up_joins_it_by_its_rule() -> None:
     group = book(2)
     one, two = first(group.begin())
-    moves = group.abandon("too stale")
-    assert moves.cancel == [one.rollout, two.rollout]
-    assert moves.closed is not None
-    assert (moves.closed.outcomes, moves.closed.advantages) == ((), ())
+    actions = group.abandon("too stale")
+    assert actions.cancel == [one.rollout, two.rollout]
+    assert actions.closed is not None
+    assert (actions.closed.outcomes, actions.closed.advantages) == ((), ())
     late = group.ended(outcome(one, Reason.CANCELLED), 3).late
     assert late is not None
     assert late.disposition.rule == "too stale"
-    closed = group.joined(moves.closed, late)
+    closed = group.joined(actions.closed, late)
     assert [(each.members, each.used, each.scheduled) for each in closed.advantages] == [(("g-0",), 0, 2)]
 
 
@@ -194,10 +194,10 @@ def test_a_closed_group_can_lose_members_before_anybody_used_it() -> None:
 def test_a_group_that_the_record_holds_whole_closes_at_once() -> None:
     plain = book(2)
     rows = tuple(outcome(order, reward=float(order.member)) for order in first(plain.begin()))
-    moves = book(2, earlier=rows).begin()
-    assert moves.orders == []
-    assert moves.closed is not None
-    assert moves.closed.used == 2
+    actions = book(2, earlier=rows).begin()
+    assert actions.orders == []
+    assert actions.closed is not None
+    assert actions.closed.used == 2
 
 
 @pytest.mark.parametrize(
@@ -223,10 +223,10 @@ def test_whatever_happens_a_group_closes_once_with_each_rollout_at_most_once(
     gone: list[Order] = []
     closes: list[Closed] = []
 
-    def take(moves: Moves) -> None:
-        waiting.extend(first(moves))
-        if moves.closed is not None:
-            closes.append(moves.closed)
+    def take(actions: Actions) -> None:
+        waiting.extend(first(actions))
+        if actions.closed is not None:
+            closes.append(actions.closed)
             gone.extend(waiting)
             waiting.clear()
 
@@ -257,9 +257,9 @@ def step(group: GroupBook, what: str, which: int, waiting: list[Order], gone: li
         return take(group.abandon("given up"))
     if what == "late":
         if gone:
-            moves = group.ended(outcome(gone[which % len(gone)]), 3)
-            assert moves.late is not None
-            assert moves.orders == []
+            actions = group.ended(outcome(gone[which % len(gone)]), 3)
+            assert actions.late is not None
+            assert actions.orders == []
         return None
     if not waiting:
         return None

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from rollbook.errors import StoreError, UsageError
-from rollbook.rollout.pool import Crew, Order, ProcessWorker, Result, Worker, WorkerLost, WorkersDie
+from rollbook.rollout.pool import Order, ProcessWorker, Result, Worker, WorkerLost, WorkerPool, WorkersDie
 from rollbook.rollout.pool import process as process_module
 from rollbook.trace import Reason, Task
 
@@ -232,23 +232,23 @@ def alive(pid: int) -> bool:
 # Crews
 
 
-def crew_of(size: int, workers: list[ProcessWorker], salvaged: list[str], **spec: Any) -> Crew:
+def crew_of(size: int, workers: list[ProcessWorker], salvaged: list[str], **spec: Any) -> WorkerPool:
     async def start(number: int) -> Worker:
         workers.append(await ProcessWorker.start(f"w{number}", COMMAND, spec))
         return workers[-1]
 
-    async def salvage(name: str, orders: Any) -> dict[str, Result]:
+    async def recover(name: str, orders: Any) -> dict[str, Result]:
         salvaged.append(name)
         return {each.rollout: Result(rollout=each.rollout, outcome=None) for each in orders if each.member == 0}
 
-    return Crew(size, start, salvage)
+    return WorkerPool(size, start, recover)
 
 
 def test_work_goes_to_the_least_busy_and_a_dead_worker_is_replaced() -> None:
     async def main() -> None:
         workers, salvaged = list[ProcessWorker](), list[str]()
-        async with crew_of(2, workers, salvaged) as crew:
-            running = [asyncio.create_task(crew.run(order("hang", n))) for n in range(4)]
+        async with crew_of(2, workers, salvaged) as executor:
+            running = [asyncio.create_task(executor.run(order("hang", n))) for n in range(4)]
             await asyncio.sleep(0.3)
             assert [worker.in_flight for worker in workers] == [2, 2]
             workers[0].kill()
@@ -256,8 +256,8 @@ def test_work_goes_to_the_least_busy_and_a_dead_worker_is_replaced() -> None:
             results = await asyncio.gather(*lost)
             assert [each is None for each in results] == [False, True], "what was salvaged, and what was not"
             assert salvaged == [workers[0].name]
-            assert len(crew.workers) == 2
-            assert (await crew.run(order("x", 9))) is not None
+            assert len(executor.workers) == 2
+            assert (await executor.run(order("x", 9))) is not None
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
@@ -269,15 +269,15 @@ def test_work_goes_to_the_least_busy_and_a_dead_worker_is_replaced() -> None:
 def test_an_order_that_is_cancelled_while_it_waits_for_a_worker_never_starts() -> None:
     async def main() -> None:
         workers = list[ProcessWorker]()
-        async with crew_of(1, workers, []) as crew:
-            first = asyncio.create_task(crew.run(order("hang", 1)))
+        async with crew_of(1, workers, []) as executor:
+            first = asyncio.create_task(executor.run(order("hang", 1)))
             await asyncio.sleep(0.1)
             workers[0].kill()
-            while crew.workers:  # noqa: ASYNC110
+            while executor.workers:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
-            second = asyncio.create_task(crew.run(order("hang", 2)))
+            second = asyncio.create_task(executor.run(order("hang", 2)))
             await asyncio.sleep(0)
-            crew.cancel("g-2")
+            executor.cancel("g-2")
             async with asyncio.timeout(20):
                 assert await asyncio.gather(first, second) == [None, None]
 
@@ -286,10 +286,10 @@ def test_an_order_that_is_cancelled_while_it_waits_for_a_worker_never_starts() -
 
 def test_a_crew_whose_workers_all_die_stops_the_run() -> None:
     async def main() -> None:
-        async with crew_of(1, [], []) as crew:
+        async with crew_of(1, [], []) as executor:
             with contextlib.suppress(AssertionError):
                 for n in range(20):
-                    await crew.run(order("die", n))
+                    await executor.run(order("die", n))
 
     with pytest.raises(WorkersDie, match="died 4 times in a row"):
         asyncio.run(main())
@@ -301,14 +301,14 @@ def test_a_worker_that_cannot_be_replaced_stops_whoever_asks() -> None:
             raise UsageError("no further one")
         return await ProcessWorker.start("w0", COMMAND, {})
 
-    async def salvage(name: str, orders: Any) -> dict[str, Result]:
+    async def recover(name: str, orders: Any) -> dict[str, Result]:
         return {}
 
     async def main() -> None:
-        async with Crew(1, start, salvage) as crew, asyncio.timeout(20):
+        async with WorkerPool(1, start, recover) as executor, asyncio.timeout(20):
             for n in range(2):
                 with pytest.raises(UsageError, match="no further one"):
-                    await crew.run(order("die", n))
+                    await executor.run(order("die", n))
 
     asyncio.run(main())
 
@@ -322,13 +322,13 @@ def test_a_replacement_that_dies_while_it_loads_is_replaced_too(dying: int) -> N
         spec = {"start": "die"} if 0 < number <= dying else {}
         return await ProcessWorker.start(f"w{number}", COMMAND, spec)
 
-    async def salvage(name: str, orders: Any) -> dict[str, Result]:
+    async def recover(name: str, orders: Any) -> dict[str, Result]:
         return {}
 
     async def main() -> None:
-        async with Crew(1, start, salvage) as crew:
-            assert await crew.run(order("die")) is None
-            assert await crew.run(order("x")) is not None
+        async with WorkerPool(1, start, recover) as executor:
+            assert await executor.run(order("die")) is None
+            assert await executor.run(order("x")) is not None
 
     if dying == 1:
         asyncio.run(main())

@@ -27,26 +27,26 @@ def go(
 ) -> tuple[Heard, Carries]:
     left = iter(books)
     heard = heard or Heard()
-    carrier = Carries(says, seconds)
+    executor = Carries(says, seconds)
 
     async def next_group() -> GroupBook | None:
         return next(left, None)
 
     async def main() -> None:
-        scheduler = Scheduler(carrier, heard, concurrency=concurrency, **limits)
+        scheduler = Scheduler(executor, heard, concurrency=concurrency, **limits)
         async with asyncio.timeout(20):
             await scheduler.run(next_group)
         assert len(asyncio.all_tasks()) == 1, "nothing is left running"
 
     asyncio.run(main())
-    return heard, carrier
+    return heard, executor
 
 
 def test_every_group_closes_and_no_more_run_at_once_than_may() -> None:
-    heard, carrier = go([book(4, group=f"g{n}") for n in range(5)], outcome, concurrency=3, seconds=0.002)
+    heard, executor = go([book(4, group=f"g{n}") for n in range(5)], outcome, concurrency=3, seconds=0.002)
     assert sorted(each.plan.id for each in heard.groups) == [f"g{n}" for n in range(5)]
     assert len(heard.outcomes) == len({each.rollout for each in heard.outcomes}) == 20
-    assert carrier.most == 3
+    assert executor.most == 3
 
 
 def test_no_groups_is_no_matter() -> None:
@@ -76,8 +76,8 @@ def test_a_wait_before_a_retry_holds_no_slot() -> None:
         failed = order.group == "g0" and order.attempt == 0
         return outcome(order, Reason.SANDBOX_LOST if failed else Reason.FINAL_ANSWER)
 
-    heard, carrier = go([book(1, group=f"g{n}") for n in range(4)], says, concurrency=1)
-    assert [each.rollout for each in carrier.orders] == ["g0-0", "g1-0", "g2-0", "g3-0", "g0-0.1"]
+    heard, executor = go([book(1, group=f"g{n}") for n in range(4)], says, concurrency=1)
+    assert [each.rollout for each in executor.orders] == ["g0-0", "g1-0", "g2-0", "g3-0", "g0-0.1"]
     assert len(heard.groups) == 4
 
 
@@ -85,8 +85,8 @@ def test_an_order_that_is_overdue_is_given_up_and_its_late_end_is_not_used() -> 
     def says(order: Order) -> Outcome | float:
         return 10.0 if order.attempt == 0 else outcome(order)
 
-    heard, carrier = go([book(1)], says, order_seconds=0.05)
-    assert carrier.cancelled == ["g-0"]
+    heard, executor = go([book(1)], says, order_seconds=0.05)
+    assert executor.cancelled == ["g-0"]
     (closed,) = heard.groups
     assert [each.rollout for each in closed.outcomes] == ["g-0.1"]
     assert [(each.rollout, each.disposition.fate) for each in heard.late] == [("g-0", Fate.DROPPED)]
@@ -96,15 +96,15 @@ def test_a_group_past_its_deadline_closes_and_its_members_are_cancelled() -> Non
     def says(order: Order) -> Outcome | float:
         return 10.0 if order.member else outcome(order)
 
-    heard, carrier = go([book(2)], says, group_seconds=0.05)
-    assert carrier.cancelled == ["g-1"]
+    heard, executor = go([book(2)], says, group_seconds=0.05)
+    assert executor.cancelled == ["g-1"]
     assert heard.groups[0].used == 1
     assert [each.reason for each in heard.late] == [Reason.CANCELLED]
 
 
 def test_members_that_wait_when_their_group_closes_never_start() -> None:
-    heard, carrier = go([book(4, enough=1)], outcome, concurrency=1)
-    assert [each.rollout for each in carrier.orders] == ["g-0"]
+    heard, executor = go([book(4, enough=1)], outcome, concurrency=1)
+    assert [each.rollout for each in executor.orders] == ["g-0"]
     assert heard.groups[0].cancelled == ("g-1", "g-2", "g-3")
 
 
@@ -129,22 +129,22 @@ def test_what_is_cancelled_in_the_moment_of_its_start_never_starts() -> None:
     """The slot of `a-0` is free when the group of `b-0` is about to close."""
     for later in range(12):
         books = iter([book(1, group="a"), book(2, group="b", enough=1)])
-        carrier = Steps({"a-0": 9, "b-0": 6 + later, "b-1": 40})
+        executor = Steps({"a-0": 9, "b-0": 6 + later, "b-1": 40})
 
         async def next_group(books: Iterator[GroupBook] = books) -> GroupBook | None:
             return next(books, None)
 
-        async def main(carrier: Steps = carrier, next_group: NextGroup = next_group) -> None:
-            await Scheduler(carrier, Heard(), concurrency=2).run(next_group)
+        async def main(executor: Steps = executor, next_group: NextGroup = next_group) -> None:
+            await Scheduler(executor, Heard(), concurrency=2).run(next_group)
 
         asyncio.run(main())
-        assert carrier.too_late == [], later
+        assert executor.too_late == [], later
 
 
 def test_a_worker_that_dies_has_its_order_run_again() -> None:
     deaths = iter([True, False])
-    heard, carrier = go([book(1)], lambda order: None if next(deaths) else outcome(order))
-    assert [each.rollout for each in carrier.orders] == ["g-0", "g-0"]
+    heard, executor = go([book(1)], lambda order: None if next(deaths) else outcome(order))
+    assert [each.rollout for each in executor.orders] == ["g-0", "g-0"]
     assert heard.groups[0].used == 1
 
 
@@ -164,18 +164,18 @@ def test_what_the_listener_raises_stops_the_run(late: bool) -> None:
 
 def test_cancelling_it_cancels_what_runs() -> None:
     async def main() -> int:
-        carrier = Carries(lambda _: 10.0)
+        executor = Carries(lambda _: 10.0)
         left = iter([book(3)])
 
         async def next_group() -> GroupBook | None:
             return next(left, None)
 
-        task = asyncio.create_task(Scheduler(carrier, Heard(), concurrency=3).run(next_group))
-        while carrier.running < 3:  # noqa: ASYNC110
+        task = asyncio.create_task(Scheduler(executor, Heard(), concurrency=3).run(next_group))
+        while executor.running < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         task.cancel()
         await asyncio.wait((task,))
         assert task.cancelled()
-        return carrier.running
+        return executor.running
 
     assert asyncio.run(main()) == 0

@@ -1,36 +1,36 @@
 """The pool: orders, the books of groups, workers, and the scheduler over them."""
 
-from rollbook.rollout.pool.book import LATE, Closed, GroupBook, Moves
-from rollbook.rollout.pool.crew import Crew, Salvage, WorkersDie
-from rollbook.rollout.pool.desk import Desk, DiedLoading, Keeping, Result, Worker, WorkerLost
+from rollbook.rollout.pool.book import LATE, Actions, Closed, GroupBook
+from rollbook.rollout.pool.local_worker import DiedLoading, KeepingSink, LocalWorker, Result, Worker, WorkerLost
 from rollbook.rollout.pool.orders import EnvFactory, GroupPlan, GroupRules, Order
 from rollbook.rollout.pool.process import ProcessWorker
-from rollbook.rollout.pool.scheduler import Carrier, Listener, NextGroup, Scheduler
-from rollbook.rollout.pool.serving import OpenDesk, serve
+from rollbook.rollout.pool.scheduler import Executor, Listener, NextGroup, Scheduler
+from rollbook.rollout.pool.serving import OpenWorker, serve
+from rollbook.rollout.pool.worker_pool import Recover, WorkerPool, WorkersDie
 
 __all__ = [
     "LATE",
-    "Carrier",
+    "Actions",
     "Closed",
-    "Crew",
-    "Desk",
     "DiedLoading",
     "EnvFactory",
+    "Executor",
     "GroupBook",
     "GroupPlan",
     "GroupRules",
-    "Keeping",
+    "KeepingSink",
     "Listener",
-    "Moves",
+    "LocalWorker",
     "NextGroup",
-    "OpenDesk",
+    "OpenWorker",
     "Order",
     "ProcessWorker",
+    "Recover",
     "Result",
-    "Salvage",
     "Scheduler",
     "Worker",
     "WorkerLost",
+    "WorkerPool",
     "WorkersDie",
     "serve",
 ]

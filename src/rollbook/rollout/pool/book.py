@@ -20,7 +20,7 @@ from rollbook.rollout.pool.orders import GroupPlan, GroupRules, Order
 from rollbook.trace import Disposition, EndingRules, Fate, Reason
 from rollbook.trace.episode import GroupKey
 
-__all__ = ["LATE", "MAX_LOST", "Closed", "GroupBook", "Moves"]
+__all__ = ["LATE", "MAX_LOST", "Actions", "Closed", "GroupBook"]
 
 LATE = "late: "
 """Begins the rules by which rollouts are dropped that came when nobody waited for them any more."""
@@ -59,7 +59,7 @@ class Closed:
 
 
 @dataclass(slots=True)
-class Moves:
+class Actions:
     """What follows from something that happened."""
 
     orders: list[tuple[Order, float]] = field(default_factory=list[tuple[Order, float]])
@@ -85,7 +85,7 @@ class _Member:
 
 
 class GroupBook:
-    """Keeps one group together. Whoever holds it carries out the moves that it answers with."""
+    """Keeps one group together. Whoever holds it carries out the actions that it answers with."""
 
     def __init__(
         self,
@@ -109,69 +109,69 @@ class GroupBook:
             member = self._members.setdefault(outcome.member, _Member(outcome.member, request_retries))
             self._take(member, outcome)
 
-    def begin(self) -> Moves:
+    def begin(self) -> Actions:
         """The first orders; closes at once where all is done already."""
-        moves = Moves()
+        actions = Actions()
         for member in list(self._members.values()):
             if member.done:
-                self._refill(member, moves)
+                self._refill(member, actions)
         for member in self._members.values():
             if not member.done and member.running is None:
-                moves.orders.append((self._order(member), 0.0))
-        return self._settled(moves)
+                actions.orders.append((self._order(member), 0.0))
+        return self._settled(actions)
 
-    def ended(self, outcome: Outcome, retries_left: int) -> Moves:
+    def ended(self, outcome: Outcome, retries_left: int) -> Actions:
         """An attempt ended. `retries_left`: what is left of its member's budget of request retries."""
         member = self._members.get(outcome.member)
         running = None if member is None else member.running
         if self.closed or member is None or running is None or running.attempt != outcome.attempt:
             why = "its group was closed" if self.closed else "another attempt had taken its place"
-            return Moves(late=_drop(outcome, self._given_up or f"{LATE}{why}"))
-        moves = Moves()
+            return Actions(late=_drop(outcome, self._given_up or f"{LATE}{why}"))
+        actions = Actions()
         member.running, member.retries_left = None, retries_left
         self._take(member, self._bounded(member, outcome))
         if member.done:
-            self._refill(member, moves)
+            self._refill(member, actions)
         else:
-            moves.orders.append((self._order(member), jittered(len(member.outcomes) - 1, self._chance())))
-        return self._settled(moves)
+            actions.orders.append((self._order(member), jittered(len(member.outcomes) - 1, self._chance())))
+        return self._settled(actions)
 
-    def lost(self, order: Order) -> Moves:
+    def lost(self, order: Order) -> Actions:
         """The worker of an order died and left no record of it: the same attempt runs again."""
         member = self._member_of(order)
-        moves = Moves()
+        actions = Actions()
         if member is None:
-            return moves
+            return actions
         member.running = None
         member.lost += 1
         if member.lost > MAX_LOST:
             member.done = True
-            self._refill(member, moves, dropped=True)
+            self._refill(member, actions, dropped=True)
         else:
-            moves.orders.append((self._order(member), jittered(member.lost - 1, self._chance())))
-        return self._settled(moves)
+            actions.orders.append((self._order(member), jittered(member.lost - 1, self._chance())))
+        return self._settled(actions)
 
-    def overdue(self, order: Order) -> Moves:
+    def overdue(self, order: Order) -> Actions:
         """Nothing was heard of an order for too long: it is given up, and the next attempt takes its place."""
         member = self._member_of(order)
         if member is None:
-            return Moves()
+            return Actions()
         member.earlier.append(Reason.INTERRUPTED)
         member.attempts = order.attempt + 1
-        moves = self.lost(order)
-        moves.cancel.insert(0, order.rollout)
-        return moves
+        actions = self.lost(order)
+        actions.cancel.insert(0, order.rollout)
+        return actions
 
-    def expire(self) -> Moves:
+    def expire(self) -> Actions:
         """The group's deadline passed."""
-        return Moves() if self.closed else self._close(Moves())
+        return Actions() if self.closed else self._close(Actions())
 
-    def abandon(self, rule: str) -> Moves:
+    def abandon(self, rule: str) -> Actions:
         """Give the whole group up; `rule` says why, for the record."""
         if self.closed:
-            return Moves()
+            return Actions()
         self._given_up = rule
-        return self._close(Moves())
+        return self._close(Actions())
 
     def without(self, closed: Closed, rules: Mapping[str, str]) -> Closed:
         """What the closed group is worth without the votes of some members, each by its rule. For a group that nobody
@@ -237,7 +237,7 @@ class GroupBook:
         member.attempts = outcome.attempt + 1
         member.done = outcome.disposition.fate is not Fate.RETRIED
 
-    def _refill(self, member: _Member, moves: Moves, *, dropped: bool = False) -> None:
+    def _refill(self, member: _Member, actions: Actions, *, dropped: bool = False) -> None:
         """Put a new member in the place of one that was dropped, while the cap allows it."""
         last = member.outcomes[-1].disposition.fate if member.outcomes else None
         if not (dropped or last is Fate.DROPPED):
@@ -246,30 +246,30 @@ class GroupBook:
         lost = sum(self._is_dropped(each) for each in self._members.values())
         if number - self.plan.size < min(self._rules.refill, lost):
             self._members[number] = _Member(number, self._retries)
-            moves.orders.append((self._order(self._members[number]), 0.0))
+            actions.orders.append((self._order(self._members[number]), 0.0))
 
     def _is_dropped(self, member: _Member) -> bool:
         if not member.done:
             return False
         return not member.outcomes or member.outcomes[-1].disposition.fate in (Fate.DROPPED, Fate.RETRIED)
 
-    def _settled(self, moves: Moves) -> Moves:
+    def _settled(self, actions: Actions) -> Actions:
         """Close where nothing is left to wait for."""
         members = self._members.values()
         voters = sum(each.vote is not None for each in self._outcomes())
         enough = self._rules.enough is not None and voters >= self._rules.enough
-        return self._close(moves) if not self.closed and (enough or all(each.done for each in members)) else moves
+        return self._close(actions) if not self.closed and (enough or all(each.done for each in members)) else actions
 
     def _outcomes(self) -> Iterable[Outcome]:
         return (outcome for member in self._members.values() for outcome in member.outcomes)
 
-    def _close(self, moves: Moves) -> Moves:
+    def _close(self, actions: Actions) -> Actions:
         self.closed = True
         running = [order.rollout for order in self.running]
-        moves.orders.clear()
-        moves.cancel += running
-        moves.closed = self._closed(running)
-        return moves
+        actions.orders.clear()
+        actions.cancel += running
+        actions.closed = self._closed(running)
+        return actions
 
     def _closed(self, running: Sequence[str]) -> Closed:
         before, rule = tuple(self._outcomes()), self._given_up

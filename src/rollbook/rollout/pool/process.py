@@ -23,7 +23,7 @@ import msgspec
 
 from rollbook.envs.finishing import to_its_end
 from rollbook.errors import RecordError, RollbookError, UsageError
-from rollbook.rollout.pool.desk import DiedLoading, Result, WorkerLost
+from rollbook.rollout.pool.local_worker import DiedLoading, Result, WorkerLost
 from rollbook.rollout.pool.orders import Order
 from rollbook.rollout.pool.wire import (
     Beat,

@@ -16,12 +16,12 @@ from typing import Protocol
 
 from rollbook.errors import RollbookError, first_cause
 from rollbook.rewards import Outcome
-from rollbook.rollout.pool.book import Closed, GroupBook, Moves
-from rollbook.rollout.pool.desk import Result
+from rollbook.rollout.pool.book import Actions, Closed, GroupBook
+from rollbook.rollout.pool.local_worker import Result
 from rollbook.rollout.pool.orders import Order
 from rollbook.rollout.snapshot import Snapshot
 
-__all__ = ["Carrier", "Listener", "NextGroup", "Scheduler"]
+__all__ = ["Executor", "Listener", "NextGroup", "Scheduler"]
 
 NextGroup = Callable[[], Awaitable[GroupBook | None]]
 """Gives the next group, when it may begin; None: there is none any more."""
@@ -30,8 +30,8 @@ LATE_SECONDS = 5.0
 """How long the end waits for orders that were given up."""
 
 
-class Carrier(Protocol):
-    """Who carries orders out: a crew."""
+class Executor(Protocol):
+    """Who carries orders out: a executor."""
 
     async def run(self, order: Order) -> Result | None: ...
 
@@ -63,7 +63,7 @@ class Scheduler:
 
     def __init__(
         self,
-        carrier: Carrier,
+        executor: Executor,
         listener: Listener,
         *,
         concurrency: int,
@@ -73,7 +73,7 @@ class Scheduler:
     ) -> None:
         """`order_seconds`, `group_seconds`: deadlines of one order and of one group, None for no limit. `jitter`: gives
         the seconds that each of the first `concurrency` orders waits before it starts."""
-        self._carrier, self._listener = carrier, listener
+        self._executor, self._listener = executor, listener
         self._slots = asyncio.Semaphore(concurrency)
         self._order_seconds, self._group_seconds, self._jitter = order_seconds, group_seconds, jitter
         self._jittered = concurrency
@@ -176,7 +176,7 @@ class Scheduler:
 
     async def _carried(self, book: GroupBook, order: Order) -> Result | None:
         """Nobody is told of a cancellation before its order has started: whether it is still wanted is asked here."""
-        return await self._carrier.run(order) if book.wants(order) else None
+        return await self._executor.run(order) if book.wants(order) else None
 
     def _came_late(self, book: GroupBook, order: Order, work: asyncio.Task[Result | None]) -> None:
         self._late.discard(work)
@@ -188,21 +188,21 @@ class Scheduler:
         if result is None or result.outcome is None:
             self._carry_out(book, book.lost(order))
             return
-        moves = book.ended(result.outcome, result.retries_left)
-        self._listener.ended(moves.late or result.outcome, late=moves.late is not None)
-        self._carry_out(book, moves)
+        actions = book.ended(result.outcome, result.retries_left)
+        self._listener.ended(actions.late or result.outcome, late=actions.late is not None)
+        self._carry_out(book, actions)
 
-    def _carry_out(self, book: GroupBook, moves: Moves) -> None:
-        for rollout in moves.cancel:
-            self._carrier.cancel(rollout)
-        for order, seconds in moves.orders:
+    def _carry_out(self, book: GroupBook, actions: Actions) -> None:
+        for rollout in actions.cancel:
+            self._executor.cancel(rollout)
+        for order, seconds in actions.orders:
             self._put(_Ready(book, order), seconds + self._start_jitter())
-        if moves.closed is not None:
+        if actions.closed is not None:
             self._open.discard(book)
             timer = self._timers.pop(book, None)
             if timer is not None:
                 timer.cancel()
-            self._listener.closed(moves.closed)
+            self._listener.closed(actions.closed)
         self._wake()
 
     def _start_jitter(self) -> float:

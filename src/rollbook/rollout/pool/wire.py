@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from rollbook.errors import ConfigError, RecordError, RollbookError, StoreError, UsageError
-from rollbook.rollout.pool.desk import Result
+from rollbook.rollout.pool.local_worker import Result
 from rollbook.rollout.pool.orders import Order
 from rollbook.rollout.snapshot import Snapshot
 
@@ -39,7 +39,7 @@ class Setup(msgspec.Struct, frozen=True, tag="setup"):
     """First of all: what the worker is to be."""
 
     spec: dict[str, Any]
-    """Plain data, for the process's own `open_desk`."""
+    """Plain data, for the process's own `open_worker`."""
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):

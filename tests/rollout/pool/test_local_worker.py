@@ -1,4 +1,4 @@
-"""The desk: a result is told when its record is where it is to be, and not before, whatever happens meanwhile."""
+"""The worker: a result is told when its record is where it is to be, and not before, whatever happens meanwhile."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ import pytest
 
 from rollbook.errors import StoreError
 from rollbook.rollout import LoadedPolicy, Resources, RolloutSettings
-from rollbook.rollout.pool import Desk, Order
+from rollbook.rollout.pool import LocalWorker, Order
 from rollbook.trace import MemorySink, Reason, Task
 from tests.rollout.made import SMOLLM, Engine, Talk, says
 
 ORDER = Order(group="g", task=Task(id="t", prompt="Go."), member=0)
 
 
-async def at_desk(settled: Callable[[], Awaitable[None]], use: Callable[[Desk, MemorySink], Awaitable[None]]) -> None:
+async def at_desk(
+    settled: Callable[[], Awaitable[None]], use: Callable[[LocalWorker, MemorySink], Awaitable[None]]
+) -> None:
     sink = MemorySink()
     async with Resources() as resources:
-        desk = Desk(
+        worker = LocalWorker(
             make_env=Talk,
             loaded=LoadedPolicy(Engine([says("x")]), SMOLLM.renderer),
             settings=RolloutSettings(cancelled_as=Reason.INTERRUPTED),
@@ -27,8 +29,8 @@ async def at_desk(settled: Callable[[], Awaitable[None]], use: Callable[[Desk, M
             resources=resources,
             settled=settled,
         )
-        await use(desk, sink)
-        await desk.close()
+        await use(worker, sink)
+        await worker.close()
 
 
 def test_a_result_waits_for_its_record_even_where_its_rollout_is_cancelled() -> None:
@@ -39,11 +41,11 @@ def test_a_result_waits_for_its_record_even_where_its_rollout_is_cancelled() -> 
             settling.set()
             await gate.wait()
 
-        async def use(desk: Desk, sink: MemorySink) -> None:
-            told = asyncio.create_task(desk.run(ORDER))
+        async def use(worker: LocalWorker, sink: MemorySink) -> None:
+            told = asyncio.create_task(worker.run(ORDER))
             await asyncio.wait_for(settling.wait(), 5)
             for _ in range(3):
-                desk.cancel(ORDER.rollout)
+                worker.cancel(ORDER.rollout)
                 await asyncio.sleep(0)
             assert not told.done()
             gate.set()
@@ -67,10 +69,10 @@ def test_a_stop_does_not_wait_and_nothing_is_told() -> None:
             finally:
                 left.set()
 
-        async def use(desk: Desk, sink: MemorySink) -> None:
-            told = asyncio.create_task(desk.run(ORDER))
+        async def use(worker: LocalWorker, sink: MemorySink) -> None:
+            told = asyncio.create_task(worker.run(ORDER))
             await settling.wait()
-            await desk.close()
+            await worker.close()
             with pytest.raises(asyncio.CancelledError):
                 await told
             assert list(sink.sealed) == [ORDER.rollout]
@@ -86,9 +88,9 @@ def test_what_cannot_be_kept_stops_the_run() -> None:
         async def settled() -> None:
             raise StoreError("the network")
 
-        async def use(desk: Desk, sink: MemorySink) -> None:
+        async def use(worker: LocalWorker, sink: MemorySink) -> None:
             with pytest.raises(StoreError, match="the network"):
-                await desk.run(ORDER)
+                await worker.run(ORDER)
 
         await at_desk(settled, use)
 

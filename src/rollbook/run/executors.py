@@ -19,16 +19,16 @@ from rollbook.envs.finishing import to_its_end
 from rollbook.errors import RunLocked, UsageError
 from rollbook.rewards import decide, outcome_of
 from rollbook.rollout import EnvFactory, LoadedPolicy, Resources, RolloutSettings
-from rollbook.rollout.pool import Carrier, Crew, Desk, Order, ProcessWorker, Result, Worker
+from rollbook.rollout.pool import Executor, LocalWorker, Order, ProcessWorker, Result, Worker, WorkerPool
 from rollbook.run.access import Access
 from rollbook.run.config import RunConfig
 from rollbook.run.copies import Copy
-from rollbook.run.keeping import Keeper, Telling
+from rollbook.run.recording import ProgressSink, Recorder
 from rollbook.store import Manifest, RunReader, RunWriter
 from rollbook.store.folder import part_folders
 from rollbook.trace import Reason
 
-__all__ = ["Plant", "WorkerSpec", "open_crew", "settings_of"]
+__all__ = ["RunParts", "WorkerSpec", "open_executor", "settings_of"]
 
 DYING_SECONDS = 60.0
 """How long a worker whose death was told may still hold its part."""
@@ -36,7 +36,7 @@ COMMAND = (sys.executable, "-m", "rollbook.run.worker")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plant:
+class RunParts:
     """What the rollouts of a run are made from."""
 
     config: RunConfig
@@ -45,7 +45,7 @@ class Plant:
     make_env: EnvFactory
     loaded: LoadedPolicy
     writer: RunWriter
-    keeper: Keeper
+    recorder: Recorder
     access: Access
     copy: Copy | None = None
     """In an object store."""
@@ -90,20 +90,20 @@ def settings_of(config: RunConfig) -> RolloutSettings:
 
 
 @asynccontextmanager
-async def open_crew(plant: Plant, workers: int, ray: str | None = None) -> AsyncGenerator[Carrier]:
-    """The crew of a run, started: this process, so many worker processes, or so many actors of the Ray cluster at the
-    address `ray`. With workers, the policy must be one that each can load by its name."""
+async def open_executor(parts: RunParts, workers: int, ray: str | None = None) -> AsyncGenerator[Executor]:
+    """What carries out the orders of a run, started: this process, so many worker processes, or so many actors of the
+    Ray cluster at the address `ray`. With workers, the policy must be one that each can load by its name."""
     if not workers:
-        async with _here(plant) as desk:
-            yield desk
+        async with _here(parts) as worker:
+            yield worker
         return
     with nullcontext(_process) if ray is None else _on_ray(ray) as start:
         try:
-            async with Crew(workers, _Start(plant, start), _Salvage(plant)) as crew:
-                yield crew
+            async with WorkerPool(workers, _Start(parts, start), _Recover(parts)) as executor:
+                yield executor
         finally:
-            if plant.copy is not None and plant.spools:
-                await to_its_end(_fetched(plant.copy))
+            if parts.copy is not None and parts.spools:
+                await to_its_end(_fetched(parts.copy))
 
 
 async def _fetched(copy: Copy) -> None:
@@ -120,14 +120,14 @@ async def _process(name: str, spec: dict[str, Any]) -> Worker:
 
 
 class _RayCrew(Protocol):
-    """`rollbook.run.ray_crew`."""
+    """`rollbook.run.ray_workers`."""
 
     def connected(self, address: str) -> AbstractContextManager[_StartWorker]: ...
 
 
 def _on_ray(address: str) -> AbstractContextManager[_StartWorker]:
     try:
-        module = importlib.import_module("rollbook.run.ray_crew")
+        module = importlib.import_module("rollbook.run.ray_workers")
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise
@@ -136,45 +136,45 @@ def _on_ray(address: str) -> AbstractContextManager[_StartWorker]:
 
 
 @asynccontextmanager
-async def _here(plant: Plant) -> AsyncGenerator[Desk]:
-    async with plant.loaded, Resources(plant.config.resources) as resources:
-        desk = Desk(
-            make_env=plant.make_env,
-            loaded=plant.loaded,
-            settings=settings_of(plant.config),
-            sink=Telling(plant.writer, plant.keeper.progress),
+async def _here(parts: RunParts) -> AsyncGenerator[LocalWorker]:
+    async with parts.loaded, Resources(parts.config.resources) as resources:
+        worker = LocalWorker(
+            make_env=parts.make_env,
+            loaded=parts.loaded,
+            settings=settings_of(parts.config),
+            sink=ProgressSink(parts.writer, parts.recorder.progress),
             resources=resources,
-            run_id=plant.run_id,
-            config=plant.config.plain(),
+            run_id=parts.run_id,
+            config=parts.config.plain(),
         )
         try:
-            yield desk
+            yield worker
         finally:
-            await desk.close()
+            await worker.close()
 
 
 class _Start:
     """Starts the n-th worker of a run."""
 
-    def __init__(self, plant: Plant, start: _StartWorker) -> None:
-        self._plant, self._start = plant, start
-        self._first = _next_number(plant.folder)
+    def __init__(self, parts: RunParts, start: _StartWorker) -> None:
+        self._parts, self._start = parts, start
+        self._first = _next_number(parts.folder)
         # no two machines may have a spool of one name, and what a later process writes comes later by its name
-        self._life = f"-{int(time.time()):x}" if plant.spools else ""
+        self._life = f"-{int(time.time()):x}" if parts.spools else ""
 
     async def __call__(self, number: int) -> Worker:
-        plant, name = self._plant, f"w{self._first + number:04d}{self._life}"
+        parts, name = self._parts, f"w{self._first + number:04d}{self._life}"
         spec = WorkerSpec(
-            config=plant.config,
-            run_id=plant.run_id,
-            folder=str(plant.folder),
+            config=parts.config,
+            run_id=parts.run_id,
+            folder=str(parts.folder),
             name=name,
             path=[str(Path.cwd()), *sys.path],
-            connections=plant.access.connections,
-            api_key=plant.access.api_key,
-            cache=None if plant.access.cache is None else str(plant.access.cache),
-            manifest=plant.writer.manifest,
-            store=plant.copy.url if plant.copy is not None and plant.spools else None,
+            connections=parts.access.connections,
+            api_key=parts.access.api_key,
+            cache=None if parts.access.cache is None else str(parts.access.cache),
+            manifest=parts.writer.manifest,
+            store=parts.copy.url if parts.copy is not None and parts.spools else None,
         )
         return await self._start(name, _plain(spec))
 
@@ -192,22 +192,22 @@ def _next_number(folder: Path) -> int:
 _NUMBERED = re.compile(r"w(\d+)(?:-[0-9a-f]+)?")
 
 
-class _Salvage:
+class _Recover:
     """Takes over what a dead worker left, and reads what became of its orders."""
 
-    def __init__(self, plant: Plant) -> None:
-        self._plant = plant
+    def __init__(self, parts: RunParts) -> None:
+        self._parts = parts
 
     async def __call__(self, worker: str, orders: Sequence[Order]) -> Mapping[str, Result]:
         return await asyncio.to_thread(self._read, worker, orders)
 
     def _read(self, worker: str, orders: Sequence[Order]) -> dict[str, Result]:
-        plant, found = self._plant, dict[str, Result]()
-        if plant.copy is not None and plant.spools:
-            plant.copy.salvage(plant.writer, worker)
+        parts, found = self._parts, dict[str, Result]()
+        if parts.copy is not None and parts.spools:
+            parts.copy.recover(parts.writer, worker)
         else:
-            _take_over(plant.writer, worker)
-        reader, rules = RunReader(plant.folder), plant.config.rules
+            _take_over(parts.writer, worker)
+        reader, rules = RunReader(parts.folder), parts.config.rules
         for order in orders:
             if order.rollout in reader:
                 trace = reader.get(order.rollout)

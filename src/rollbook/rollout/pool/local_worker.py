@@ -19,7 +19,7 @@ from rollbook.rollout.rollout import RolloutSettings, head_for, run_rollout
 from rollbook.rollout.snapshot import Snapshot
 from rollbook.trace import Annotation, Reason, Sink, Trace
 
-__all__ = ["Desk", "DiedLoading", "Keeping", "Result", "Worker", "WorkerLost"]
+__all__ = ["DiedLoading", "KeepingSink", "LocalWorker", "Result", "Worker", "WorkerLost"]
 
 
 class WorkerLost(RollbookError):
@@ -70,7 +70,7 @@ class Worker(Protocol):
         ...
 
 
-class Keeping(Sink):
+class KeepingSink(Sink):
     """Passes on to another sink, and keeps the sealed traces at hand."""
 
     def __init__(self, sink: Sink) -> None:
@@ -92,7 +92,7 @@ class Keeping(Sink):
 
 
 @dataclass(slots=True, kw_only=True)
-class Desk:
+class LocalWorker:
     """The worker that is this very process."""
 
     make_env: EnvFactory
@@ -146,7 +146,7 @@ class Desk:
             await asyncio.wait(tasks)
 
     async def _attempt(self, order: Order) -> Result:
-        keeping, retries = Keeping(self.sink), RequestRetries(order.retries_left)
+        kept, retries = KeepingSink(self.sink), RequestRetries(order.retries_left)
         try:
             await self.resources.turnstile.turn()
             with boundary("the environment cannot be made", ConfigError):
@@ -167,7 +167,7 @@ class Desk:
                 self.loaded,
                 self.settings,
                 seed=order.seed(self.settings.sampling.seed or 0),
-                sink=keeping,
+                sink=kept,
                 resources=self.resources,
                 retries=retries,
             )
@@ -175,7 +175,7 @@ class Desk:
             if error.args != (Reason.CANCELLED,):
                 raise
         await self._settle()
-        return self._result(order, next(iter(keeping.sealed), None), retries)
+        return self._result(order, next(iter(kept.sealed), None), retries)
 
     async def _settle(self) -> None:
         """Being cancelled as a rollout changes nothing here: it has ended."""

@@ -23,7 +23,7 @@ from rollbook.audit.selection import NO_TOOL, length_bucket
 from rollbook.rewards import GroupAdvantages, Outcome
 from rollbook.rollout.pool import Closed, GroupBook, GroupPlan, Listener
 from rollbook.rollout.staleness import StaleBy, Staleness, StalenessBound, TokenVersions, split
-from rollbook.run.keeping import Keeper
+from rollbook.run.recording import Recorder
 from rollbook.store import RunReader, RunWriter
 from rollbook.trace import Annotation, Trace
 from rollbook.trace.facts import STALENESS
@@ -115,7 +115,7 @@ class GroupQueue(Listener):
 
     def __init__(
         self,
-        keeper: Keeper,
+        recorder: Recorder,
         writer: RunWriter,
         *,
         size: int,
@@ -125,7 +125,7 @@ class GroupQueue(Listener):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`earlier`: what the record holds of rollouts that ended before the run stopped, of groups that come again."""
-        self._keeper, self._writer, self._reader = keeper, writer, RunReader(writer.folder)
+        self._recorder, self._writer, self._reader = recorder, writer, RunReader(writer.folder)
         self._size, self._bound, self._clock = size, bound, clock
         self._by = StaleBy.OLDEST if bound is None else bound.by
         self.version = version
@@ -159,7 +159,7 @@ class GroupQueue(Listener):
     def opened(self, book: GroupBook) -> None:
         """A group begins."""
         self._open[book.plan.id] = book
-        self._keeper.opened(book)
+        self._recorder.opened(book)
 
     def started(self, rollout: str) -> None:
         """A rollout begins to run."""
@@ -170,7 +170,7 @@ class GroupQueue(Listener):
         self._running.pop(rollout, None)
 
     def ended(self, outcome: Outcome, *, late: bool) -> None:
-        self._keeper.ended(outcome, late=late)
+        self._recorder.ended(outcome, late=late)
         given_up = self._given_up.get(outcome.group) if late else None
         if not late:
             self._finished[outcome.rollout] = self.version
@@ -179,7 +179,7 @@ class GroupQueue(Listener):
         if given_up is not None:
             self._hit_by_bound([outcome])
             given_up.closed = given_up.book.joined(given_up.closed, outcome)
-            self._keeper.keep(given_up.closed)
+            self._recorder.keep(given_up.closed)
             self.changed.set()
 
     def closed(self, closed: Closed) -> None:
@@ -292,7 +292,7 @@ class GroupQueue(Listener):
             if each.vote is not None or each.rollout in rules
         }
         self._note(stale)
-        self._keeper.closed(closed)
+        self._recorder.closed(closed)
         self._hit_by_bound(each for each in closed.outcomes if each.rollout in rules)
         if not closed.used:
             self._counts["empty"] += 1

@@ -8,14 +8,14 @@ from typing import Protocol
 
 from rollbook.rewards import Advantages, Outcome, annotate
 from rollbook.rollout.breaker import Breaker
-from rollbook.rollout.pool import Carrier, Closed, GroupBook, Listener
+from rollbook.rollout.pool import Closed, Executor, GroupBook, Listener
 from rollbook.rollout.snapshot import Snapshot
 from rollbook.run.config import RunConfig
 from rollbook.run.planning import Planner
 from rollbook.store import RunWriter
 from rollbook.trace import Annotation, Sink, Trace
 
-__all__ = ["Keeper", "Progress", "Silent", "Telling"]
+__all__ = ["Progress", "ProgressSink", "Recorder", "Silent"]
 
 
 REPORT_SECONDS = 0.5
@@ -65,7 +65,7 @@ class Silent:
         pass
 
 
-class Telling(Sink):
+class ProgressSink(Sink):
     """The writer, and somebody who is told of each turn that is kept."""
 
     def __init__(self, writer: RunWriter, progress: Progress) -> None:
@@ -85,7 +85,7 @@ class Telling(Sink):
         self._writer.annotate(annotations)
 
 
-class Keeper(Listener):
+class Recorder(Listener):
     """Keeps what the scheduler tells."""
 
     def __init__(self, config: RunConfig, planner: Planner, writer: RunWriter, progress: Progress) -> None:
@@ -115,11 +115,11 @@ class Keeper(Listener):
         self._closing.clear()
         await self._closing.wait()
 
-    async def report(self, carrier: Carrier) -> None:
+    async def report(self, executor: Executor) -> None:
         """Tell how things stand, again and again."""
         while True:
             await asyncio.sleep(REPORT_SECONDS)
-            self.progress.snapshot(carrier.snapshot())
+            self.progress.snapshot(executor.snapshot())
 
     def ended(self, outcome: Outcome, *, late: bool) -> None:
         self._writer.annotate(annotate({outcome.rollout: outcome.disposition}))

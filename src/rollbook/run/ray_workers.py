@@ -1,10 +1,10 @@
-"""Workers on other machines: Ray actors that run the desk of a worker process. Needs the extra ``ray``, so it is
+"""Workers on other machines: Ray actors that run the worker of a worker process. Needs the extra ``ray``, so it is
 imported when it is asked for, and is the only module that imports Ray.
 
 Rules: Ray places the actors (spread over the nodes) and tells of their death; everything else is the pool's. What
 crosses is MessagePack of the messages that worker processes get, never a pickle of an object of ours, and no exception.
 An actor that died, cannot be reached, or says nothing for too long is lost with all its orders and is killed, so that
-it cannot come back; it is never restarted by Ray: the crew replaces it.
+it cannot come back; it is never restarted by Ray: the worker pool replaces it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import msgspec
 
 from rollbook.envs.finishing import to_its_end
 from rollbook.errors import RollbookError, UsageError, boundary
-from rollbook.rollout.pool import Desk, Order, Result, WorkerLost
+from rollbook.rollout.pool import LocalWorker, Order, Result, WorkerLost
 from rollbook.rollout.pool.wire import Beat, Broken, Done, FromWorker, Ready
 from rollbook.rollout.snapshot import Snapshot, gone
-from rollbook.run.worker import open_desk
+from rollbook.run.worker import open_worker
 
 try:
     import ray  # pyright: ignore[reportMissingModuleSource] (typings/ has what is used)
@@ -76,17 +76,17 @@ def connected(address: str) -> Generator[Callable[[str, dict[str, Any]], Awaitab
         ray.shutdown()
 
 
-class DeskActor:
-    """The actor: a desk behind calls that take and give bytes."""
+class WorkerActor:
+    """The actor: a worker behind calls that take and give bytes."""
 
     def __init__(self) -> None:
         self._running: dict[str, asyncio.Task[Result]] = {}
         self._stop = asyncio.Event()
-        self._desk: asyncio.Future[Desk] | None = None
+        self._desk: asyncio.Future[LocalWorker] | None = None
         self._serving: asyncio.Task[bytes] | None = None
 
     async def open(self, spec: bytes) -> bytes:
-        """Make the desk; `Ready`, or `Broken`."""
+        """Make the worker; `Ready`, or `Broken`."""
         self._desk = asyncio.get_running_loop().create_future()
         self._serving = asyncio.create_task(self._serve(msgspec.msgpack.decode(spec)))
         await asyncio.wait((self._desk, self._serving), return_when=asyncio.FIRST_COMPLETED)
@@ -126,29 +126,29 @@ class DeskActor:
         return _encoder.encode(Ready()) if self._serving is None else await self._serving
 
     @property
-    def _open_desk(self) -> Desk:
+    def _open_desk(self) -> LocalWorker:
         if self._desk is None:
             raise WorkerLost("the worker was not opened")
         return self._desk.result()
 
     async def _serve(self, spec: dict[str, Any]) -> bytes:
-        """The life of the desk, all of it in one task."""
+        """The life of the worker, all of it in one task."""
         try:
             with boundary("the worker", RollbookError):
-                async with open_desk(spec) as desk:
+                async with open_worker(spec) as worker:
                     if self._desk is not None:
-                        self._desk.set_result(desk)
+                        self._desk.set_result(worker)
                     await self._stop.wait()
                     for task in self._running.values():
                         task.cancel()
-                    await desk.close()
+                    await worker.close()
         except RollbookError as error:
             return _encoder.encode(Broken(type(error).__name__, str(error)))
         return _encoder.encode(Ready())
 
 
 def _placed() -> ActorHandle:
-    made = ray.remote(DeskActor).options(
+    made = ray.remote(WorkerActor).options(
         max_concurrency=AT_ONCE, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
     )
     return made.remote()
@@ -168,7 +168,7 @@ class RayWorker:
 
     @classmethod
     async def start(cls, name: str, spec: dict[str, Any]) -> RayWorker:
-        """Place an actor and wait until it takes orders. `spec`: of `open_desk`. Raises `UsageError`, and what the
+        """Place an actor and wait until it takes orders. `spec`: of `open_worker`. Raises `UsageError`, and what the
         actor says that stops a run."""
         left = PLACINGS
         while True:

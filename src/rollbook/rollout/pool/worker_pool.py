@@ -1,4 +1,4 @@
-"""The crew: several workers, the least busy of which takes the next order, and replacements for those that die.
+"""The worker pool: several workers, the least busy of which takes the next order, and replacements for those that die.
 
 Rules: a worker's death is told to each of its orders once; what it left behind is salvaged (sealed, read) before any
 of them runs again; so many deaths in a row without a result between them are no accident and stop the run.
@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from rollbook.envs.finishing import to_its_end
 from rollbook.errors import RollbookError, UsageError, first_cause
-from rollbook.rollout.pool.desk import DiedLoading, Result, Worker, WorkerLost
+from rollbook.rollout.pool.local_worker import DiedLoading, Result, Worker, WorkerLost
 from rollbook.rollout.pool.orders import Order
 from rollbook.rollout.snapshot import Snapshot, add_snapshots, gone
 
-__all__ = ["Crew", "Salvage", "WorkersDie"]
+__all__ = ["Recover", "WorkerPool", "WorkersDie"]
 
-Salvage = Callable[[str, Sequence[Order]], Awaitable[Mapping[str, Result]]]
+Recover = Callable[[str, Sequence[Order]], Awaitable[Mapping[str, Result]]]
 """Given a dead worker's name and its orders: the results of those that it left a record of, by rollout."""
 
 DEATHS = 3
@@ -28,12 +28,12 @@ class WorkersDie(UsageError):
     """Workers die faster than they give results."""
 
 
-class Crew:
+class WorkerPool:
     """Workers side by side. `async with` starts and closes them."""
 
-    def __init__(self, size: int, start: Callable[[int], Awaitable[Worker]], salvage: Salvage) -> None:
+    def __init__(self, size: int, start: Callable[[int], Awaitable[Worker]], recover: Recover) -> None:
         """`start` makes the n-th worker, counted over replacements too."""
-        self._size, self._start, self._salvage = size, start, salvage
+        self._size, self._start, self._recover = size, start, recover
         self._workers: list[Worker] = []
         self._started = 0
         self._deaths = 0
@@ -44,7 +44,7 @@ class Crew:
         self._without: set[str] = set()
         self._replacing: dict[str, asyncio.Task[Mapping[str, Result]]] = {}
 
-    async def __aenter__(self) -> Crew:
+    async def __aenter__(self) -> WorkerPool:
         try:
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(self._size):
@@ -138,7 +138,7 @@ class Crew:
         self._workers.remove(worker)
         await worker.close()
         self._gone = add_snapshots([self._gone, gone(worker.snapshot())])
-        found = await self._salvage(worker.name, tuple(self._orders.pop(worker.name, {}).values()))
+        found = await self._recover(worker.name, tuple(self._orders.pop(worker.name, {}).values()))
         await self._take_its_place(lost)
         return found
 

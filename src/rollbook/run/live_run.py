@@ -15,15 +15,15 @@ from pathlib import Path
 from rollbook.envs.finishing import to_its_end
 from rollbook.errors import ConfigError, RecordError, boundary
 from rollbook.rollout import EnvFactory, LoadedPolicy
-from rollbook.rollout.pool import Carrier, GroupBook, Listener, Scheduler
+from rollbook.rollout.pool import Executor, GroupBook, Listener, Scheduler
 from rollbook.run.access import Access
 from rollbook.run.config import RunConfig
 from rollbook.run.copies import Copy, open_copy, writing
-from rollbook.run.crews import Plant, open_crew
+from rollbook.run.executors import RunParts, open_executor
 from rollbook.run.fitness import refuse_unfit
-from rollbook.run.keeping import Keeper, Progress
 from rollbook.run.planning import Planner
 from rollbook.run.policies import policy_of
+from rollbook.run.recording import Progress, Recorder
 from rollbook.run.resources import resource_report, write_resources
 from rollbook.run.resume import check_folder, open_folder
 from rollbook.run.summary_table import write_summary_table
@@ -32,7 +32,7 @@ from rollbook.trace import Task
 from rollbook.trace.wire import decode_record, encode_record
 from rollbook.worlds import make
 
-__all__ = ["Asked", "Works", "next_book", "open_works"]
+__all__ = ["LiveRun", "RunRequest", "next_book", "open_live_run"]
 
 JITTER_PER_ROLLOUT = 0.002
 """Seconds of start jitter for each rollout that starts at once, so that an engine is not hit by all in one moment."""
@@ -42,8 +42,8 @@ ORDER_SLACK = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What is asked of a run, as in `run`."""
+class RunRequest:
+    """What is request of a run, as in `run`."""
 
     config: RunConfig
     folder: Path | str
@@ -83,110 +83,110 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Works:
+class LiveRun:
     """A run that is open: all that it takes to run its groups."""
 
-    asked: Asked
+    request: RunRequest
     folder: Path
     run_id: str
     writer: RunWriter
     planner: Planner
-    keeper: Keeper
-    crew: Carrier
+    recorder: Recorder
+    executor: Executor
     interrupted: tuple[str, ...]
     """As in `RunOutcome`."""
 
-    def scheduler(self, carrier: Carrier, listener: Listener) -> Scheduler:
+    def scheduler(self, executor: Executor, listener: Listener) -> Scheduler:
         """A scheduler with the settings of the run."""
-        config, concurrency = self.asked.config, self.asked.concurrency
+        config, concurrency = self.request.config, self.request.concurrency
         return Scheduler(
-            carrier,
+            executor,
             listener,
             concurrency=concurrency,
             order_seconds=_order_seconds(config),
             group_seconds=config.groups.deadline,
-            jitter=functools.partial(random.uniform, 0.0, _jitter(self.asked.start_jitter, concurrency)),
+            jitter=functools.partial(random.uniform, 0.0, _jitter(self.request.start_jitter, concurrency)),
         )
 
 
 @asynccontextmanager
-async def open_works(asked: Asked) -> AsyncGenerator[Works]:
-    """Open a run's folder and start its crew; raises as `run` does. Whatever happens within, all that ended is kept."""
-    config, path = asked.config, _fixed(Path(asked.folder))
+async def open_live_run(request: RunRequest) -> AsyncGenerator[LiveRun]:
+    """Open a run's folder and start its executor; raises as `run` does. Whatever happens within, what ended is kept."""
+    config, path = request.config, _fixed(Path(request.folder))
     make_env = functools.partial(make, config.environment, **config.options)
-    check_folder(config, path, resume=asked.resume, allow_changed=asked.allow_changed)
+    check_folder(config, path, resume=request.resume, allow_changed=request.allow_changed)
     tasks = _tasks(make_env, config)
-    way = dataclasses.replace(asked.access, connections=max(asked.access.connections, asked.concurrency))
-    loaded = asked.policy or await asyncio.to_thread(
+    way = dataclasses.replace(request.access, connections=max(request.access.connections, request.concurrency))
+    loaded = request.policy or await asyncio.to_thread(
         policy_of, config, api_key=way.api_key, connections=way.connections, cache=way.cache
     )
     await refuse_unfit(loaded, config.sampling)
-    copy = await _copy(asked, path)
-    run_id, writer = open_folder(config, path, resume=asked.resume, allow_changed=asked.allow_changed)
-    spools = copy is not None and asked.cluster is not None
+    copy = await _copy(request, path)
+    run_id, writer = open_folder(config, path, resume=request.resume, allow_changed=request.allow_changed)
+    spools = copy is not None and request.cluster is not None
     async with writing(writer, copy, parts=not spools):
         interrupted = tuple(writer.seal_interrupted())
-        planner = Planner(config, tasks, run_id, RunReader(path), rounds=asked.rounds)
-        keeper = Keeper(config, planner, writer, asked.progress)
-        keeper.begin()
-        plant = Plant(
+        planner = Planner(config, tasks, run_id, RunReader(path), rounds=request.rounds)
+        recorder = Recorder(config, planner, writer, request.progress)
+        recorder.begin()
+        parts = RunParts(
             config=config,
             folder=path,
             run_id=run_id,
             make_env=make_env,
             loaded=loaded,
             writer=writer,
-            keeper=keeper,
+            recorder=recorder,
             access=way,
             copy=copy,
             spools=spools,
         )
-        async with _crewed(plant, asked.workers, asked.cluster) as crew:
-            yield Works(
-                asked=asked,
+        async with _with_executor(parts, request.workers, request.cluster) as executor:
+            yield LiveRun(
+                request=request,
                 folder=path,
                 run_id=run_id,
                 writer=writer,
                 planner=planner,
-                keeper=keeper,
-                crew=crew,
+                recorder=recorder,
+                executor=executor,
                 interrupted=interrupted,
             )
         await asyncio.to_thread(write_summary_table, path)
 
 
 @asynccontextmanager
-async def _crewed(plant: Plant, workers: int, cluster: str | None) -> AsyncGenerator[Carrier]:
-    """The crew, which is told of while it works and whose resources are kept when it is gone."""
+async def _with_executor(parts: RunParts, workers: int, cluster: str | None) -> AsyncGenerator[Executor]:
+    """The executor, which is told of while it works and whose resources are kept when it is gone."""
     async with AsyncExitStack() as stack:
-        crew = await stack.enter_async_context(open_crew(plant, workers, cluster))
-        reporting = asyncio.create_task(plant.keeper.report(crew))
+        executor = await stack.enter_async_context(open_executor(parts, workers, cluster))
+        reporting = asyncio.create_task(parts.recorder.report(executor))
         try:
-            yield crew
+            yield executor
         finally:
             reporting.cancel()
             await asyncio.gather(reporting, return_exceptions=True)
             await to_its_end(stack.aclose())
-            write_resources(plant.folder, resource_report(crew.snapshot(), workers or 1))
+            write_resources(parts.folder, resource_report(executor.snapshot(), workers or 1))
 
 
-async def _copy(asked: Asked, folder: Path) -> Copy | None:
+async def _copy(request: RunRequest, folder: Path) -> Copy | None:
     """The run's copy in an object store, and in the folder what workers left there."""
-    if asked.store is None:
+    if request.store is None:
         return None
-    copy = open_copy(asked.store, folder)
-    await asyncio.to_thread(copy.check, resume=asked.resume)
-    if asked.resume:
+    copy = open_copy(request.store, folder)
+    await asyncio.to_thread(copy.check, resume=request.resume)
+    if request.resume:
         await asyncio.to_thread(copy.fetch)
     return copy
 
 
-async def next_book(planner: Planner, keeper: Keeper) -> GroupBook | None:
+async def next_book(planner: Planner, recorder: Recorder) -> GroupBook | None:
     """The next group. While one is open that may turn out to be without a signal, there may be a further one."""
-    while (book := planner.next_book()) is None and keeper.may_replace:
-        await keeper.closing()
+    while (book := planner.next_book()) is None and recorder.may_replace:
+        await recorder.closing()
     if book is not None:
-        keeper.opened(book)
+        recorder.opened(book)
     return book
 
 
@@ -197,8 +197,8 @@ def _order_seconds(config: RunConfig) -> float | None:
     return limits.wall + limits.setup_timeout + 2 * limits.score_timeout + limits.cleanup_timeout + ORDER_SLACK
 
 
-def _jitter(asked: float | None, concurrency: int) -> float:
-    return min(JITTER_PER_ROLLOUT * concurrency, MAX_JITTER) if asked is None else asked
+def _jitter(request: float | None, concurrency: int) -> float:
+    return min(JITTER_PER_ROLLOUT * concurrency, MAX_JITTER) if request is None else request
 
 
 def _fixed(folder: Path) -> Path:
@@ -207,7 +207,7 @@ def _fixed(folder: Path) -> Path:
 
 
 def _tasks(make_env: EnvFactory, config: RunConfig) -> Sequence[Task]:
-    """The tasks that were asked for, then those that may replace groups without a signal."""
+    """The tasks that were request for, then those that may replace groups without a signal."""
     name, count = f"environment {config.environment!r}", config.tasks + config.groups.resample
     with boundary(f"{name} cannot give its tasks", ConfigError):
         tasks = list(make_env().tasks(count, config.seed))
