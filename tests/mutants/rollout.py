@@ -58,8 +58,8 @@ MUTANTS = [
     mutant(
         "the prompt leaves the scaffold out",
         "turn",
-        "np.concatenate((state.trace.graph.path_ids(state.leaf), rendering.prompt_ids))",
-        "state.trace.graph.path_ids(state.leaf)",
+        "path_column(state.leaf, rendering.prompt_ids)",
+        "path_column(state.leaf, rendering.prompt_ids[:0])",
         "turn.py::test_a_turn_that_a_stop_string_ended_is_closed_by_force_before_the_next_message",
     ),
     mutant("the contract is not checked", "asking", "check_completion(completion, prompt, sampling)", "pass", CONTRACT),
@@ -152,7 +152,7 @@ MUTANTS = [
     mutant(
         "an ending is not recorded with what was shown",
         "acting",
-        "        observe(state, messages)\n        state.stop(ending)",
+        "        await observe(state, messages)\n        state.stop(ending)",
         "        state.stop(ending)",
         "acting.py::test_a_stop_tool_ends_it_and_its_result_is_recorded_first",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,9 +16,12 @@ from hypothesis import strategies as st
 from rollbook.envs import StepResult, tool
 from rollbook.errors import ConfigError
 from rollbook.policy import Completion
-from rollbook.rollout import Limits
+from rollbook.render.protocol import Renderer, Rendering
+from rollbook.rollout import Limits, LoadedPolicy, RolloutSettings, head_for, run_rollout
+from rollbook.rollout.turn import LONG
 from rollbook.trace import (
     ROOT,
+    Ending,
     EndingKind,
     Finish,
     LogprobKind,
@@ -29,6 +33,7 @@ from rollbook.trace import (
     RolloutFailure,
     RunKind,
     Sampling,
+    ToolSpec,
     Trace,
     expand_runs,
     samples,
@@ -166,6 +171,39 @@ def test_the_last_observation_is_recorded_before_the_limit_ends_it(
     assert why(trace) is reason
     assert trace.graph.messages[-1].content == "the last thing shown " * 40
     assert len(engine.requests) == len(trace.calls) == 1
+
+
+class Counted:
+    """A renderer that tells what it extends, and in which thread."""
+
+    def __init__(self, renderer: Renderer) -> None:
+        self.extended: list[tuple[str, bool]] = []
+        self.info, self.open, self.rerender = renderer.info, renderer.open, renderer.rerender
+        self.parse, self.encode, self.decode = renderer.parse, renderer.encode, renderer.decode
+        self._extend = renderer.extend
+
+    def extend(self, last_id: int, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendering:
+        on_loop = threading.current_thread() is threading.main_thread()
+        self.extended += [(message.content[:5], on_loop) for message in messages]
+        return self._extend(last_id, messages, tools)
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_the_last_observation_is_rendered_once_and_a_long_one_never_on_the_loop(long: bool) -> None:
+    renderer = Counted(SMOLLM.renderer)
+    shown = "again" + " and again" * (LONG if long else 1)
+
+    class Ends(Talk):
+        async def step(self, reply: Message) -> StepResult | None:
+            return StepResult(shown, ending=Ending(Reason.GOAL_REACHED))
+
+    for env, limits in ((Talk(shown), Limits(max_turns=1)), (Ends(), Limits())):
+        loaded = LoadedPolicy(Engine([says("five")]), renderer)
+        head = head_for(env, TASK, loaded, group="g")
+        trace = asyncio.run(run_rollout(env, head, loaded, RolloutSettings(limits=limits), seed=0))
+        assert trace.graph.messages[-1].content == shown
+        assert renderer.extended == [("again", not long)]
+        renderer.extended.clear()
 
 
 def test_a_prompt_without_room_sends_no_request() -> None:

@@ -23,6 +23,16 @@ def test_a_column_holds_what_was_put_in(chunks: list[list[int]]) -> None:
     assert column.slice(1, 3).tolist() == whole[1:3]
 
 
+def test_a_column_of_parts_is_its_own_and_goes_on() -> None:
+    part = np.arange(3, dtype=np.int32)
+    column = Column.of(part, np.array([9], np.int32))
+    assert column.nbytes == 16
+    seen = column.view
+    part[0] = 7
+    column.extend(part)
+    assert (seen.tolist(), column.view.tolist()) == ([0, 1, 2, 9], [0, 1, 2, 9, 7, 1, 2])
+
+
 def test_rows_have_a_shape() -> None:
     column = Column(np.int32, 2)
     assert column.view.shape == (0, 2)

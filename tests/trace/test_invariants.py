@@ -76,6 +76,8 @@ def test_invariant_1_ids_along_a_path_are_those_that_each_node_adds(trace: Trace
         want = [token for each in nodes for token in given_ids[each].tolist()]
         assert graph.path(node).tolist() == nodes
         assert views[node].tolist() == grown.path_ids(node).tolist() == want
+        assert graph.path_length(node) == len(want)
+        assert graph.path_column(node, np.array([7], np.int32)).view.tolist() == [*want, 7]
 
 
 @given(traces())

@@ -48,7 +48,7 @@ async def answer_calls(state: RolloutState, reply: Message) -> Sequence[Message]
     ]
     ending = next((outcome.ending for outcome in outcomes.values() if outcome.ending is not None), None)
     if ending is not None:
-        observe(state, messages)
+        await observe(state, messages)
         state.stop(ending)
     return messages
 
@@ -69,7 +69,7 @@ async def answer_reply(state: RolloutState, reply: Message) -> Sequence[Message]
     messages = (Message(role=Role.USER, content=shown.text, value_type=shown.value_type, raw=shown.raw),)
     if result.ending is not None:
         if shown.text:
-            observe(state, messages)
+            await observe(state, messages)
         state.stop(result.ending)
     return messages
 

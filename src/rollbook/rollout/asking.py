@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from rollbook.errors import RollbookError
 from rollbook.policy.protocol import Completion, EngineBusy, TokenIds, check_completion
@@ -29,10 +30,12 @@ from rollbook.rollout.loaded import derive_seed
 from rollbook.rollout.state import RolloutState
 from rollbook.rollout.stopwatch import Part
 from rollbook.trace import Call, Finish, Reason, RolloutFailure, Sampling
+from rollbook.trace.columns import Column
 
-__all__ = ["Answer", "Request", "Segment", "ask", "patiently", "record_failure"]
+__all__ = ["Answer", "Request", "Segment", "ask", "joined", "patiently", "record_failure"]
 
 _Got = TypeVar("_Got")
+_Item = TypeVar("_Item", bound=np.generic)
 
 IN_TRANSIT = frozenset({Reason.ENGINE_UNREACHABLE, Reason.ENGINE_TIMEOUT})
 """Failures of a request that say nothing of the next one."""
@@ -77,7 +80,7 @@ class Answer:
     @property
     def token_ids(self) -> TokenIds:
         """All sampled ids: int32, shape (tokens,)."""
-        return np.concatenate([each.completion.token_ids for each in self.segments])
+        return joined([each.completion.token_ids for each in self.segments])
 
     @property
     def finish(self) -> Finish:
@@ -85,13 +88,13 @@ class Answer:
         return self.segments[-1].finish
 
 
-async def ask(state: RolloutState, prompt: TokenIds, allowance: Allowance) -> Answer:
-    """Sample one turn behind `prompt`, up to `allowance`. Raises `RolloutFailure` where nothing was sampled."""
+async def ask(state: RolloutState, prompt: Column, allowance: Allowance) -> Answer:
+    """Sample one turn behind `prompt`, up to `allowance`; the ids of a segment that is continued are added to it.
+    Raises `RolloutFailure` where nothing was sampled."""
     answer, left, empty = Answer(), allowance.tokens, 0
     while True:
-        sent = np.concatenate((prompt, answer.token_ids)) if answer.segments else prompt
         try:
-            once = partial(_once, state, sent, Allowance(left, allowance.reason), len(answer.segments))
+            once = partial(_once, state, prompt.view, Allowance(left, allowance.reason), len(answer.segments))
             segment = await patiently(state, once)
             if _starts_again(state, segment):
                 continue
@@ -112,9 +115,15 @@ async def ask(state: RolloutState, prompt: TokenIds, allowance: Allowance) -> An
             often = f"the engine aborted {len(answer.segments)} times: {segment.completion.engine_finish}"
             answer.failure = RolloutFailure(Reason.ENGINE_UNREACHABLE, often)
             return answer
+        prompt.extend(segment.completion.token_ids)
         if empty:
             with state.watch.span(Part.LIMITER):
                 await asyncio.sleep(jittered(empty, random.random()))  # noqa: S311 (a wait, no secret)
+
+
+def joined(parts: Sequence[npt.NDArray[_Item]]) -> npt.NDArray[_Item]:
+    """What the segments of a turn gave, in order; of one alone no copy."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _cut(answer: Answer) -> Answer:

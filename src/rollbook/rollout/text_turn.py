@@ -58,7 +58,7 @@ class _Said:
 async def take_turn(state: RolloutState, endpoint: TextEndpoint, observation: Sequence[Message]) -> Message:
     """One request and its reply, recorded. Raises `Stopped` at a limit and `RolloutFailure` where the endpoint
     failed."""
-    observe(state, observation)
+    await observe(state, observation)
     allowance = state.budget.allowance(_prompt_tokens(state), endpoint.info.context_length)
     if isinstance(allowance, Ending):
         state.stop(allowance)
@@ -71,7 +71,7 @@ async def take_turn(state: RolloutState, endpoint: TextEndpoint, observation: Se
     return message
 
 
-def observe(state: RolloutState, observation: Sequence[Message]) -> None:
+async def observe(state: RolloutState, observation: Sequence[Message]) -> None:
     """Record messages that nothing is sampled behind."""
     state.unanswered = None
     for message in observation:

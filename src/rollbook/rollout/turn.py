@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 
 import msgspec
 import numpy as np
@@ -21,7 +21,7 @@ from rollbook.errors import ModelError, RecordError
 from rollbook.policy.protocol import Completion, TokenIds
 from rollbook.render.context import Extension, Past, Rewrite, go_on
 from rollbook.render.protocol import RenderedMessage, Rendering
-from rollbook.rollout.asking import Answer, Segment, ask, record_failure
+from rollbook.rollout.asking import Answer, Segment, ask, joined, record_failure
 from rollbook.rollout.state import RolloutState
 from rollbook.rollout.stopwatch import Part
 from rollbook.trace import (
@@ -55,15 +55,15 @@ async def take_turn(state: RolloutState, observation: Sequence[Message]) -> Mess
     failed."""
     with state.watch.span(Part.CPU):
         await state.resources.turnstile.turn()
-        step = await _rendered(state, observation)
+        step = await _rendered(state, observation, state.context)
     allowance = state.budget.allowance(_prompt_tokens(state, step), state.loaded.policy.info.context_length)
     if isinstance(allowance, Ending):
-        observe(state, observation)
+        await _record_last(state, observation, step)
         state.stop(allowance)
     with state.watch.span(Part.CPU):
         _record(state, step)
         rendering = step.rendering
-        prompt = np.concatenate((state.trace.graph.path_ids(state.leaf), rendering.prompt_ids))
+        prompt = state.trace.graph.path_column(state.leaf, rendering.prompt_ids)
     answer = await ask(state, prompt, allowance)
     with state.watch.span(Part.CPU):
         try:
@@ -78,19 +78,28 @@ async def take_turn(state: RolloutState, observation: Sequence[Message]) -> Mess
     return message
 
 
-def observe(state: RolloutState, observation: Sequence[Message]) -> None:
+async def observe(state: RolloutState, observation: Sequence[Message]) -> None:
     """Render and record messages that nothing is sampled behind: the path that holds the last turn goes on."""
-    with state.watch.span(Part.CPU), _keeping_refused(state, observation):
-        _record(state, _render(state, observation, ContextPolicy.KEEP))
+    with state.watch.span(Part.CPU):
+        _record(state, await _rendered(state, observation, ContextPolicy.KEEP))
 
 
-async def _rendered(state: RolloutState, observation: Sequence[Message]) -> Extension | Rewrite:
+async def _record_last(state: RolloutState, observation: Sequence[Message], step: Extension | Rewrite) -> None:
+    """As `observe`, of what was rendered for a request that does not go out."""
+    if isinstance(step, Rewrite):
+        await observe(state, observation)
+    else:
+        with state.watch.span(Part.CPU):
+            _record(state, step)
+
+
+async def _rendered(state: RolloutState, observation: Sequence[Message], policy: ContextPolicy) -> Extension | Rewrite:
     """A long observation is rendered in a thread: on the loop it would hold every other rollout up."""
     state.unanswered = None
     with _keeping_refused(state, observation):
         if sum(len(message.content) for message in observation) < LONG:
-            return _render(state, observation, state.context)
-        return await compute(_render, state, observation, state.context)
+            return _render(state, observation, policy)
+        return await compute(_render, state, observation, policy)
 
 
 @contextmanager
@@ -123,7 +132,7 @@ def _prompt_tokens(state: RolloutState, step: Extension | Rewrite) -> int:
     if isinstance(step, Rewrite):
         leaf = int(graph.path(leaf)[step.shared - 1]) if step.shared else ROOT
     new = sum(len(each.token_ids) for each in step.rendering.messages) + len(step.rendering.prompt_ids)
-    return len(graph.path_ids(leaf)) + new
+    return graph.path_length(leaf) + new
 
 
 def _record(state: RolloutState, step: Extension | Rewrite) -> None:
@@ -192,7 +201,7 @@ def _commit(state: RolloutState, answer: Answer, rendering: Rendering) -> Messag
 def _add_node(state: RolloutState, message: Message, answer: Answer, scaffold: TokenIds) -> int:
     replies = [segment.completion for segment in answer.segments]
     ids = answer.token_ids
-    starts = np.cumsum([0, *(len(reply.token_ids) for reply in replies)]).tolist()
+    starts = accumulate((len(reply.token_ids) for reply in replies), initial=0)
     # Versions that only some segments tell are not told.
     told = all(reply.versions or not len(reply.token_ids) for reply in replies)
     call = len(state.trace.calls)
@@ -202,9 +211,9 @@ def _add_node(state: RolloutState, message: Message, answer: Answer, scaffold: T
         origin=Origin.POLICY,
         token_ids=np.concatenate((scaffold, ids)),
         runs=make_runs((RunKind.SCAFFOLD, len(scaffold)), (RunKind.SAMPLED, len(ids))),
-        logprobs=np.concatenate([reply.logprobs for reply in replies]),
-        rescored=np.concatenate([reply.rescored + start for reply, start in zip(replies, starts, strict=False)]),
-        versions=_joined([run for reply in replies for run in reply.versions] if told else []),
+        logprobs=joined([reply.logprobs for reply in replies]),
+        rescored=joined([reply.rescored + start for reply, start in zip(replies, starts, strict=False)]),
+        versions=_one_list([run for reply in replies for run in reply.versions] if told else []),
         segments=make_runs(*((call + at, len(reply.token_ids)) for at, reply in enumerate(replies))),
         routed_experts=_experts(replies),
     )
@@ -214,10 +223,10 @@ def _experts(replies: Sequence[Completion]) -> npt.NDArray[np.uint16] | None:
     """The routing of all segments; where one of them lacks it, the turn has none."""
     told = [reply.routed_experts for reply in replies if len(reply.token_ids)]
     known = [each for each in told if each is not None]
-    return np.concatenate(known) if known and len(known) == len(told) else None
+    return joined(known) if known and len(known) == len(told) else None
 
 
-def _joined(versions: Sequence[tuple[int, int]]) -> Runs:
+def _one_list(versions: Sequence[tuple[int, int]]) -> Runs:
     """One run list over all segments."""
     joined: list[tuple[int, int]] = []
     for version, count in versions:

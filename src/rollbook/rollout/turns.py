@@ -20,9 +20,9 @@ async def take_turn(state: RolloutState, observation: Sequence[Message]) -> Mess
     return await text_turn.take_turn(state, text, observation)
 
 
-def observe(state: RolloutState, observation: Sequence[Message]) -> None:
+async def observe(state: RolloutState, observation: Sequence[Message]) -> None:
     """Record messages that nothing is sampled behind."""
     if state.loaded.text is None:
-        turn.observe(state, observation)
+        await turn.observe(state, observation)
     else:
-        text_turn.observe(state, observation)
+        await text_turn.observe(state, observation)

@@ -6,7 +6,7 @@ a view taken earlier stays right; views are read-only.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,14 @@ class Column:
     def __init__(self, dtype: npt.DTypeLike, *row: int) -> None:
         self._buffer: npt.NDArray[Any] = np.empty((0, *row), dtype)
         self._size = 0
+
+    @classmethod
+    def of(cls, *parts: npt.NDArray[Any]) -> Self:
+        """A column of these rows, at least one part, copied once and without slack."""
+        joined = np.concatenate(parts)
+        column = cls(joined.dtype, *joined.shape[1:])
+        column._buffer, column._size = joined, len(joined)
+        return column
 
     def __len__(self) -> int:
         return self._size

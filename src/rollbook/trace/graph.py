@@ -310,16 +310,28 @@ class MessageGraph:
         copy."""
         return self.gather("tokens", self.stretches(leaf))
 
+    def path_length(self, leaf: int) -> int:
+        """How many token ids the path to `leaf` has. Costs nothing per token."""
+        return sum(end - start for start, end in self._spans("tokens", self.stretches(leaf)))
+
+    def path_column(self, leaf: int, behind: TokenIds) -> Column:
+        """A column of its own with the token ids along the path to `leaf`, and `behind`; each is copied once."""
+        return Column.of(*(self.tokens.slice(*span) for span in self._spans("tokens", self.stretches(leaf))), behind)
+
     def gather(self, name: str, stretches: Sequence[tuple[int, int]]) -> npt.NDArray[Any]:
         """The parts of a column that belong to the nodes of `stretches`; `name` is one of `COLUMN_KINDS`."""
         column = self.columns[name]
         if stretches == [(0, len(self.messages))]:
             return column.view
-        ends = self.table.view[:, COLUMN_KINDS[name]]
-        parts = [column.slice(int(ends[a - 1]) if a else 0, int(ends[b - 1])) for a, b in stretches]
+        parts = [column.slice(*span) for span in self._spans(name, stretches)]
         if len(parts) == 1:
             return parts[0]
         return np.concatenate(parts) if parts else column.slice(0, 0)
+
+    def _spans(self, name: str, stretches: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """Where the rows of `stretches` lie in a column: (first, last + 1)."""
+        ends = self.table.view[:, COLUMN_KINDS[name]]
+        return ((int(ends[a - 1]) if a else 0, int(ends[b - 1])) for a, b in stretches)
 
     def branches(self) -> list[Branch]:
         """All root-to-leaf paths, oldest leaf first."""
