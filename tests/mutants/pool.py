@@ -93,6 +93,20 @@ MUTANTS = [
         "scheduler.py::test_every_group_closes_and_no_more_run_at_once_than_may",
     ),
     mutant(
+        "a failure waits for a free slot",
+        "scheduler",
+        "                await self._drive_all(next_group)\n                watching.cancel()\n",
+        "                watching.cancel()\n                await self._drive_all(next_group)\n",
+        "scheduler.py::test_a_failure_at_a_deadline_stops_the_run_though_every_slot_is_taken",
+    ),
+    mutant(
+        "a failure over what came late is lost",
+        "scheduler",
+        "        if self._failed.done():  # over what came late\n            self._failed.result()\n",
+        "",
+        "scheduler.py::test_what_fails_over_a_late_end_behind_the_last_group_is_raised",
+    ),
+    mutant(
         "what is cancelled in the moment of its start runs for ever",
         "scheduler",
         "await self._executor.run(order) if book.wants(order) else None",
@@ -175,8 +189,8 @@ MUTANTS = [
     ),
     asking(
         "a continued turn begins anew",
-        "np.concatenate((prompt, answer.token_ids)) if answer.segments else prompt",
-        "prompt",
+        "        prompt.extend(segment.completion.token_ids)\n",
+        "",
         "test_an_aborted_turn_goes_on_behind_its_own_ids",
     ),
     asking(

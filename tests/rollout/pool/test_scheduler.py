@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from rollbook.errors import StoreError
+from rollbook.errors import RollbookError, StoreError
 from rollbook.rewards import Outcome
 from rollbook.rollout.pool import GroupBook, NextGroup, Order, Result, Scheduler
 from rollbook.trace import Fate, Reason
@@ -179,3 +179,74 @@ def test_cancelling_it_cancels_what_runs() -> None:
         return executor.running
 
     assert asyncio.run(main()) == 0
+
+
+class Deaf(Carries):
+    """Hears no cancellation of a rollout."""
+
+    def cancel(self, rollout: str) -> None:
+        self.cancelled.append(rollout)
+
+
+class Full(Heard):
+    """Its disk is full, or it is broken, when a group closes."""
+
+    def __init__(self, failure: Exception) -> None:
+        super().__init__()
+        self.failure = failure
+
+    def closed(self, closed: object) -> None:
+        raise self.failure
+
+
+def stops_within(seconds: float, executor: Carries, heard: Heard, books: Sequence[GroupBook], **limits: float) -> None:
+    left = iter(books)
+
+    async def next_group() -> GroupBook | None:
+        return next(left, None)
+
+    async def main() -> None:
+        async with asyncio.timeout(seconds):
+            await Scheduler(executor, heard, **limits).run(next_group)  # type: ignore[arg-type]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("failure", [StoreError("no space"), ZeroDivisionError("no space")], ids=["disk", "bug"])
+def test_a_failure_at_a_deadline_stops_the_run_though_every_slot_is_taken(failure: Exception) -> None:
+    with pytest.raises(RollbookError, match="no space"):
+        stops_within(5, Deaf(lambda _: 60.0), Full(failure), [book(2)], concurrency=2, group_seconds=0.02)
+
+
+def test_the_first_failure_is_what_is_raised_whatever_it_brings_about() -> None:
+    class Counts(Heard):
+        failures = 0
+
+        def ended(self, outcome: Outcome, *, late: bool) -> None:
+            self.closed(outcome)
+
+        def closed(self, closed: object) -> None:
+            self.failures += 1
+            raise StoreError(f"failure {self.failures}")
+
+    heard = Counts()
+    with pytest.raises(StoreError, match="failure 1"):
+        stops_within(5, Carries(outcome), heard, [book(2)], concurrency=2)
+    assert heard.failures == 2, "both orders ended in the same moment"
+
+
+def test_what_fails_over_a_late_end_behind_the_last_group_is_raised() -> None:
+    class Late(Heard):
+        def ended(self, outcome: Outcome, *, late: bool) -> None:
+            if late:
+                raise StoreError("no space for what came late")
+
+    with pytest.raises(StoreError, match="came late"):
+        stops_within(
+            5,
+            Deaf(lambda order: 0.2 if order.attempt == 0 else outcome(order)),
+            Late(),
+            [book(1)],
+            concurrency=2,
+            order_seconds=0.05,
+        )

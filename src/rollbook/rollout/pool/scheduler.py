@@ -2,7 +2,8 @@
 
 Rules: orders that are ready go first, then the next group is asked for, so groups finish before others begin; a wait
 (back-off, jitter) holds no slot; what ends is told at once, whatever else still runs; every order has a deadline, and
-one that is overdue is given up, for a batch must not wait for what will never come.
+one that is overdue is given up, for a batch must not wait for what will never come. What fails, wherever it does, ends
+the run at once, and the first that failed is what is raised.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from rollbook.errors import RollbookError, first_cause
+from rollbook.errors import RollbookError, boundary, first_cause
 from rollbook.rewards import Outcome
 from rollbook.rollout.pool.book import Actions, Closed, GroupBook
 from rollbook.rollout.pool.local_worker import Result
@@ -85,22 +86,21 @@ class Scheduler:
         self._late: set[asyncio.Task[Result | None]] = set()
         self._asked: asyncio.Future[GroupBook | None] | None = None
         self._exhausted = False
-        self._broken: RollbookError | None = None
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self, next_group: NextGroup) -> None:
         """Run every group that `next_group` gives, to its close."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                while True:
-                    await self._slots.acquire()
-                    ready = await self._next(next_group)
-                    if ready is None:
-                        break
-                    tasks.create_task(self._drive(ready.book, ready.order))
+                watching = tasks.create_task(self._watch())
+                await self._drive_all(next_group)
+                watching.cancel()
         except BaseExceptionGroup as group:
             raise first_cause(group) from group
         finally:
             await self._end()
+        if self._failed.done():  # over what came late
+            self._failed.result()
 
     def abandon(self, group: str, rule: str) -> bool:
         """Give a whole group up, queued and running members together; False where it is not open."""
@@ -110,11 +110,26 @@ class Scheduler:
                 return True
         return False
 
+    async def _watch(self) -> None:
+        """Raises the first failure as soon as there is one."""
+        await asyncio.wait((self._failed,))
+        self._failed.result()
+
+    async def _drive_all(self, next_group: NextGroup) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            with self._keeping_failures():
+                while True:
+                    await self._slots.acquire()
+                    ready = await self._next(next_group)
+                    if ready is None:
+                        break
+                    tasks.create_task(self._drive(ready.book, ready.order))
+
     async def _next(self, next_group: NextGroup) -> _Ready | None:
         """The next order; None where nothing is left to do."""
         while True:
-            if self._broken is not None:
-                raise self._broken
+            if self._failed.done():
+                self._failed.result()
             if self._ready:
                 return self._ready.popleft()
             if self._exhausted and not self._open:
@@ -144,20 +159,25 @@ class Scheduler:
         self._carry_out(book, book.begin())
 
     def _expire(self, book: GroupBook) -> None:
-        with self._keeping_failures():
+        with self._keeping_failures(), boundary("the scheduler", RollbookError):
             self._carry_out(book, book.expire())
 
     @contextmanager
     def _keeping_failures(self) -> Generator[None]:
-        """For what the event loop calls: what fails there stops the run."""
+        """What fails inside stops the run, and is what it raises where nothing failed before."""
         try:
             yield
         except RollbookError as error:
-            self._broken = self._broken or error
-            self._wake()
+            if not self._failed.done():
+                self._failed.set_exception(error)
+                self._failed.exception()  # a run that is cancelled meanwhile raises it nowhere
 
     async def _drive(self, book: GroupBook, order: Order) -> None:
         """Carry out one order, and what follows from how it ended."""
+        with self._keeping_failures():
+            await self._to_its_end(book, order)
+
+    async def _to_its_end(self, book: GroupBook, order: Order) -> None:
         work = asyncio.ensure_future(self._carried(book, order))
         try:
             done, _ = await asyncio.wait((work,), timeout=self._order_seconds)
@@ -181,7 +201,7 @@ class Scheduler:
     def _came_late(self, book: GroupBook, order: Order, work: asyncio.Task[Result | None]) -> None:
         self._late.discard(work)
         if not work.cancelled():
-            with self._keeping_failures():
+            with self._keeping_failures(), boundary("the scheduler", RollbookError):
                 self._ended(book, order, work.result())
 
     def _ended(self, book: GroupBook, order: Order, result: Result | None) -> None:
