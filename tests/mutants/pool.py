@@ -194,6 +194,26 @@ MUTANTS = [
         "test_an_aborted_turn_goes_on_behind_its_own_ids",
     ),
     asking(
+        "an engine may abort for ever without a token",
+        "if empty == EMPTY_ABORTS or ",
+        "if ",
+        "test_so_many_aborts_in_a_row_without_a_token_are_an_engine_that_goes_away",
+    ),
+    asking(
+        "empty aborts are counted over tokens between them",
+        "empty = 0 if sampled else empty + 1",
+        "empty = empty if sampled else empty + 1",
+        "test_so_many_aborts_in_a_row_without_a_token_are_an_engine_that_goes_away",
+    ),
+    Mutant(
+        "the calls of a turn that broke off execute",
+        "rollout/turn.py",
+        "    if answer.failure is not None:\n        raise answer.failure\n",
+        "",
+        "tests/rollout/test_acting.py::"
+        "test_a_complete_call_in_a_turn_that_was_aborted_and_then_failed_executes_nothing",
+    ),
+    asking(
         "a continuation gets the whole limit again",
         "        left -= sampled\n",
         "",

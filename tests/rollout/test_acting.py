@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from typing import Any
 
+import msgspec
 import pytest
 
 from rollbook.envs import StepResult, tool
@@ -13,6 +14,7 @@ from rollbook.rollout import Limits
 from rollbook.trace import (
     Ending,
     Fault,
+    Finish,
     Message,
     ParseStatus,
     Reason,
@@ -21,7 +23,9 @@ from rollbook.trace import (
     ToolCall,
     Trace,
 )
-from tests.rollout.made import Said, Talk, play, says, why
+from tests.rollout.made import NO_LIMITS, Said, Talk, completion, ids_of, play, says, why
+
+NO_RETRIES = msgspec.structs.replace(NO_LIMITS, request_retries=0)
 
 
 def call(name: str, **arguments: Any) -> str:
@@ -311,3 +315,15 @@ def test_ids_of_calls_are_unique_in_a_trace() -> None:
     _, trace = lab(call("wait", n=9) + call("wait", n=9), call("wait", n=9), "five")
     made: list[ToolCall] = [each for node in trace.turns() for each in node.message.tool_calls]
     assert len({each.id for each in made}) == 3
+
+
+def test_a_complete_call_in_a_turn_that_was_aborted_and_then_failed_executes_nothing() -> None:
+    """What was sampled stands in the record; that the policy was done with it nobody knows."""
+    aborted = completion(ids_of(call("wait", n=1), stop=False), Finish.ABORT)
+    env = Lab()
+    trace = play(env, aborted, RolloutFailure(Reason.ENGINE_UNREACHABLE, "connection reset"), limits=NO_RETRIES)
+    assert why(trace) is Reason.ENGINE_UNREACHABLE
+    (turn,) = trace.policy_nodes
+    assert [each.name for each in trace.graph[turn].message.tool_calls] == ["wait"], "it is a whole call"
+    assert trace.graph[turn].sampled_ids.tolist() == aborted.token_ids.tolist()
+    assert (env.ran, results(trace)) == ([], [])
