@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rollbook.policy.protocol import EngineBusy
+from rollbook.rollout.asking import EMPTY_ABORTS
 from rollbook.rollout.loaded import derive_seed
 from rollbook.trace import EndingKind, Finish, Reason, RolloutFailure, Sampling, Trace
 from tests.rollout.made import (
@@ -19,12 +20,14 @@ from tests.rollout.made import (
     Talk,
     attempt,
     completion,
+    detail,
     ids_of,
     never,
     play,
     says,
     why,
 )
+from tests.rollout.skipping import run_skipping
 
 RESET, LATE = (RolloutFailure(each, "as said") for each in (Reason.ENGINE_UNREACHABLE, Reason.ENGINE_TIMEOUT))
 BUSY = EngineBusy(Reason.RATE_LIMITED, "429", 0.01)
@@ -117,3 +120,18 @@ def test_an_abort_under_a_stop_string_begins_again_out_of_the_budget(left: int, 
     assert trace.calls[0].error is not None
     sampled = np.concatenate([node.sampled_ids for node in trace.graph])
     assert sampled.tolist() == (WHOLE if left else [])
+
+
+@pytest.mark.parametrize("empty", [EMPTY_ABORTS - 1, EMPTY_ABORTS, EMPTY_ABORTS + 1])
+def test_so_many_aborts_in_a_row_without_a_token_are_an_engine_that_goes_away(empty: int) -> None:
+    """Tokens between two of them begin the count anew."""
+    engine = Engine([part(0, 0), part(0, 2), *[part(2, 2)] * empty, completion(WHOLE[2:])])
+    trace = run_skipping(attempt(Talk(), engine, **retries(9)))
+    node = trace.graph[trace.policy_nodes[0]]
+    if empty < EMPTY_ABORTS:
+        assert (why(trace), node.sampled_ids.tolist()) == (Reason.FINAL_ANSWER, WHOLE)
+        assert len(engine.requests) == empty + 3
+    else:
+        assert (why(trace), node.sampled_ids.tolist()) == (Reason.ENGINE_UNREACHABLE, WHOLE[:2])
+        assert len(engine.requests) == EMPTY_ABORTS + 2
+        assert f"aborted {EMPTY_ABORTS + 2} times" in detail(trace)
