@@ -16,6 +16,7 @@ RollbookError
 ├── RolloutFailure        (in ``rollbook.trace.ending``) a fault that ends a rollout, with its typed reason
 │   └── EngineBusy        (in ``rollbook.policy``) the engine turns the request away for load; it is asked again
 ├── WorkerLost            (in ``rollbook.rollout.pool``) the worker of an order is gone; stays in the pool
+│   └── NotTaken          (in ``rollbook.rollout.pool``) it was gone before the order began
 ├── NotConforming         (in ``rollbook.render.conformance``) a renderer does not do what every renderer must
 ├── SandboxRemains        (in ``rollbook.envs.sandbox``) something of a sandbox could not be removed, and stays listed
 ├── ProcessLost           (in ``rollbook.envs``) the process that served a call died over it

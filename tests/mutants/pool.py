@@ -142,6 +142,20 @@ MUTANTS = [
         "process.py::test_work_goes_to_the_least_busy_and_a_dead_worker_is_replaced",
     ),
     mutant(
+        "what a dead worker never took is a loss",
+        "worker_pool",
+        "                if not await self._waited(order, self._replaced(worker, gone)):\n                    break\n",
+        "                await self._replaced(worker, gone)\n                break\n",
+        "worker_pool.py::test_a_worker_that_died_idle_costs_a_member_none_of_its_losses",
+    ),
+    mutant(
+        "an order that is cancelled while a place is taken starts",
+        "worker_pool",
+        "                if not await self._waited(order, self._replaced(worker, gone)):\n                    break\n",
+        "                await self._replaced(worker, gone)\n",
+        "worker_pool.py::test_an_order_that_is_cancelled_while_a_dead_workers_place_is_taken_never_starts",
+    ),
+    mutant(
         "workers die for ever",
         "worker_pool",
         "if self._deaths > DEATHS * self._size:",

@@ -19,7 +19,7 @@ import msgspec
 
 from rollbook.envs.finishing import to_its_end
 from rollbook.errors import RollbookError, UsageError, boundary
-from rollbook.rollout.pool import LocalWorker, Order, Result, WorkerLost
+from rollbook.rollout.pool import LocalWorker, NotTaken, Order, Result, WorkerLost
 from rollbook.rollout.pool.wire import Beat, Broken, Done, FromWorker, Ready
 from rollbook.rollout.snapshot import Snapshot, gone
 from rollbook.run.worker import open_worker
@@ -191,7 +191,7 @@ class RayWorker:
 
     async def run(self, order: Order) -> Result:
         if self._lost is not None:
-            raise WorkerLost(self._lost)
+            raise NotTaken(self._lost)
         self._orders += 1
         try:
             said = await self._heard(self._actor.run.remote(_encoder.encode(order)))

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from rollbook.errors import StoreError, UsageError
-from rollbook.rollout.pool import Order, ProcessWorker, Result, Worker, WorkerLost, WorkerPool, WorkersDie
+from rollbook.rollout.pool import NotTaken, Order, ProcessWorker, Result, Worker, WorkerLost, WorkerPool, WorkersDie
 from rollbook.rollout.pool import process as process_module
 from rollbook.trace import Reason, Task
 
@@ -63,7 +63,7 @@ def test_a_worker_that_is_killed_loses_its_orders_and_says_how() -> None:
         for task in waiting:
             with pytest.raises(WorkerLost, match=r"SIGKILL(.|\n)*setting up hang"):
                 await task
-        with pytest.raises(WorkerLost):
+        with pytest.raises(NotTaken, match="SIGKILL"):
             await worker.run(order())
         assert not worker.alive
 
@@ -262,6 +262,21 @@ def test_work_goes_to_the_least_busy_and_a_dead_worker_is_replaced() -> None:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
         assert not any(worker.pid for worker in workers)
+
+    asyncio.run(main())
+
+
+def test_an_order_that_comes_to_a_process_that_died_idle_is_carried_out_by_another() -> None:
+    async def main() -> None:
+        workers, salvaged = list[ProcessWorker](), list[str]()
+        async with crew_of(1, workers, salvaged) as executor:
+            workers[0].kill()
+            while not workers[0]._over:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            result = await executor.run(order("x", 7))
+            assert result is not None
+            assert result.outcome is not None
+            assert salvaged == [workers[0].name]
 
     asyncio.run(main())
 

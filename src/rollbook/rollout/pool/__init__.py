@@ -1,7 +1,15 @@
 """The pool: orders, the books of groups, workers, and the scheduler over them."""
 
 from rollbook.rollout.pool.book import LATE, Actions, Closed, GroupBook
-from rollbook.rollout.pool.local_worker import DiedLoading, KeepingSink, LocalWorker, Result, Worker, WorkerLost
+from rollbook.rollout.pool.local_worker import (
+    DiedLoading,
+    KeepingSink,
+    LocalWorker,
+    NotTaken,
+    Result,
+    Worker,
+    WorkerLost,
+)
 from rollbook.rollout.pool.orders import EnvFactory, GroupPlan, GroupRules, Order
 from rollbook.rollout.pool.process import ProcessWorker
 from rollbook.rollout.pool.scheduler import Executor, Listener, NextGroup, Scheduler
@@ -22,6 +30,7 @@ __all__ = [
     "Listener",
     "LocalWorker",
     "NextGroup",
+    "NotTaken",
     "OpenWorker",
     "Order",
     "ProcessWorker",

@@ -19,11 +19,15 @@ from rollbook.rollout.rollout import RolloutSettings, head_for, run_rollout
 from rollbook.rollout.snapshot import Snapshot
 from rollbook.trace import Annotation, Reason, Sink, Trace
 
-__all__ = ["DiedLoading", "KeepingSink", "LocalWorker", "Result", "Worker", "WorkerLost"]
+__all__ = ["DiedLoading", "KeepingSink", "LocalWorker", "NotTaken", "Result", "Worker", "WorkerLost"]
 
 
 class WorkerLost(RollbookError):
     """The worker that ran an order is gone."""
+
+
+class NotTaken(WorkerLost):
+    """The worker was gone before it was asked: nothing of the order has begun."""
 
 
 class DiedLoading(UsageError):
@@ -52,8 +56,8 @@ class Worker(Protocol):
         ...
 
     async def run(self, order: Order) -> Result:
-        """Run one attempt to its end. Raises `WorkerLost`, and what stops a whole run (`StoreError`, `UsageError`).
-        Cancelling it cancels the rollout, which ends as the settings say."""
+        """Run one attempt to its end. Raises `WorkerLost` (`NotTaken` where it was gone already), and what stops a
+        whole run (`StoreError`, `UsageError`). Cancelling it cancels the rollout, which ends as the settings say."""
         ...
 
     def cancel(self, rollout: str) -> None:

@@ -23,7 +23,7 @@ import msgspec
 
 from rollbook.envs.finishing import to_its_end
 from rollbook.errors import RecordError, RollbookError, UsageError
-from rollbook.rollout.pool.local_worker import DiedLoading, Result, WorkerLost
+from rollbook.rollout.pool.local_worker import DiedLoading, NotTaken, Result, WorkerLost
 from rollbook.rollout.pool.orders import Order
 from rollbook.rollout.pool.wire import (
     Beat,
@@ -71,6 +71,8 @@ class ProcessWorker:
         self._tasks: list[asyncio.Task[None]] = []
         self._log = deque[str](maxlen=LOG_LINES)
         self._heard = asyncio.get_running_loop().time()
+        self._over = False
+        """Nothing is heard of it any more."""
         self._gone: str | None = None
 
     @classmethod
@@ -104,8 +106,9 @@ class ProcessWorker:
         return None if self._process is None else self._process.pid
 
     async def run(self, order: Order) -> Result:
-        if self._gone is not None:
-            raise WorkerLost(self._gone)
+        if self._over:
+            await asyncio.wait(self._tasks[:1])  # how it ended is known in a moment
+            raise NotTaken(self._gone or f"worker {self.name} is closed")
         future = self._waiting[order.rollout] = asyncio.get_running_loop().create_future()
         self._say(Run(order))
         try:
@@ -185,6 +188,7 @@ class ProcessWorker:
                 case Broken():
                     broken = broken or message.error(self.name)
                     self._fail(broken)
+        self._over = True
         code = await self._exit_code(process)
         await asyncio.sleep(0)  # the last lines of the log
         self._gone = f"worker {self.name} {_how(code)}{self._tail()}"
@@ -213,6 +217,7 @@ class ProcessWorker:
     async def _bury(self, process: asyncio.subprocess.Process, heard: Iterable[asyncio.Task[None]]) -> None:
         """Once it is gone, nobody speaks for it any more."""
         await process.wait()
+        self._over = True
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         await asyncio.wait(heard, timeout=LAST_WORDS_SECONDS)

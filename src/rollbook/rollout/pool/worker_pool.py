@@ -1,7 +1,8 @@
 """The worker pool: several workers, the least busy of which takes the next order, and replacements for those that die.
 
 Rules: a worker's death is told to each of its orders once; what it left behind is salvaged (sealed, read) before any
-of them runs again; so many deaths in a row without a result between them are no accident and stop the run.
+of them runs again; an order that comes to a worker that was dead before goes to another one, and that is no loss of the
+order's; so many deaths in a row without a result between them are no accident and stop the run.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from rollbook.envs.finishing import to_its_end
 from rollbook.errors import RollbookError, UsageError, first_cause
-from rollbook.rollout.pool.local_worker import DiedLoading, Result, Worker, WorkerLost
+from rollbook.rollout.pool.local_worker import DiedLoading, NotTaken, Result, Worker, WorkerLost
 from rollbook.rollout.pool.orders import Order
 from rollbook.rollout.snapshot import Snapshot, add_snapshots, gone
 
@@ -72,20 +73,14 @@ class WorkerPool:
 
     async def run(self, order: Order) -> Result | None:
         """Carry an order out; None where its worker died and left no record of it. Raises what stops a run."""
-        if not self._workers and not await self._got_worker(order):
-            return None
-        worker = min(self._workers, key=lambda each: each.in_flight)
-        mine = self._orders.setdefault(worker.name, {})
-        mine[order.rollout] = order
-        try:
-            result = await worker.run(order)
-        except WorkerLost as lost:
-            return (await self._replaced(worker, lost)).get(order.rollout)
-        finally:
-            if worker.name not in self._replacing:
-                mine.pop(order.rollout, None)
-        self._deaths = 0
-        return result
+        while self._workers or await self._waited(order, self._any_worker()):
+            worker = min(self._workers, key=lambda each: each.in_flight)
+            try:
+                return await self._carried(worker, order)
+            except NotTaken as gone:
+                if not await self._waited(order, self._replaced(worker, gone)):
+                    break
+        return None
 
     def cancel(self, rollout: str) -> None:
         """End a rollout as ``cancelled``, wherever it runs."""
@@ -107,17 +102,38 @@ class WorkerPool:
         await asyncio.gather(*(worker.close() for worker in workers))
         self._gone = add_snapshots([self._gone, *(gone(worker.snapshot()) for worker in workers)])
 
-    async def _got_worker(self, order: Order) -> bool:
-        """Wait until there is a worker again; False where the order was cancelled meanwhile."""
+    async def _carried(self, worker: Worker, order: Order) -> Result | None:
+        """What a worker makes of an order; where it dies over it, what it left of it."""
+        mine = self._orders.setdefault(worker.name, {})
+        mine[order.rollout] = order
+        try:
+            result = await worker.run(order)
+        except NotTaken:
+            mine.pop(order.rollout, None)
+            raise
+        except WorkerLost as lost:
+            return (await self._replaced(worker, lost)).get(order.rollout)
+        finally:
+            if worker.name not in self._replacing:
+                mine.pop(order.rollout, None)
+        self._deaths = 0
+        return result
+
+    async def _any_worker(self) -> None:
+        """Returns when there is a worker again."""
+        while not self._workers:
+            replacing = [each for each in self._replacing.values() if not each.done()]
+            if not replacing:
+                for each in self._replacing.values():
+                    each.result()  # why one could not be replaced
+                raise WorkersDie("no worker is left")
+            await asyncio.wait(replacing, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _waited(self, order: Order, until: Awaitable[object]) -> bool:
+        """Wait for a worker; False where the order was cancelled meanwhile."""
         self._without.add(order.rollout)
         try:
-            while not self._workers:
-                replacing = [each for each in self._replacing.values() if not each.done()]
-                if not replacing:
-                    for each in self._replacing.values():
-                        each.result()  # why one could not be replaced
-                    raise WorkersDie("no worker is left")
-                await asyncio.wait(replacing, return_when=asyncio.FIRST_COMPLETED)
+            await until
             return order.rollout not in self._cancelled
         finally:
             self._cancelled.discard(order.rollout)
