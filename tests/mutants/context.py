@@ -90,8 +90,8 @@ MUTANTS = [
     ),
     turn(
         "an observation that ends the rollout makes a branch",
-        "_render(state, observation, ContextPolicy.KEEP)",
-        "_render(state, observation, state.context)",
+        "    if isinstance(step, Rewrite):\n        await observe",
+        "    if False:\n        await observe",
         "test_a_rollout_that_a_limit_ends_stays_on_the_branch_of_its_last_turn",
     ),
     turn(

@@ -156,6 +156,13 @@ MUTANTS = [
         "worker_pool.py::test_an_order_that_is_cancelled_while_a_dead_workers_place_is_taken_never_starts",
     ),
     mutant(
+        "a death gives a member's requests back",
+        "local_worker",
+        "max(order.retries_left - failed, 0)",
+        "order.retries_left",
+        "local_worker.py::test_what_a_dead_worker_left_has_spent_its_members_requests",
+    ),
+    mutant(
         "workers die for ever",
         "worker_pool",
         "if self._deaths > DEATHS * self._size:",

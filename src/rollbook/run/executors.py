@@ -17,9 +17,8 @@ import msgspec
 
 from rollbook.envs.finishing import to_its_end
 from rollbook.errors import RunLocked, UsageError
-from rollbook.rewards import decide, outcome_of
 from rollbook.rollout import EnvFactory, LoadedPolicy, Resources, RolloutSettings
-from rollbook.rollout.pool import Executor, LocalWorker, Order, ProcessWorker, Result, Worker, WorkerPool
+from rollbook.rollout.pool import Executor, LocalWorker, Order, ProcessWorker, Result, Worker, WorkerPool, salvaged
 from rollbook.run.access import Access
 from rollbook.run.config import RunConfig
 from rollbook.run.copies import Copy
@@ -210,9 +209,7 @@ class _Recover:
         reader, rules = RunReader(parts.folder), parts.config.rules
         for order in orders:
             if order.rollout in reader:
-                trace = reader.get(order.rollout)
-                outcome = outcome_of(trace, rules, decide(trace, rules, earlier=order.earlier))
-                found[order.rollout] = Result(rollout=order.rollout, outcome=outcome, retries_left=order.retries_left)
+                found[order.rollout] = salvaged(order, reader.get(order.rollout), rules)
         return found
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import pytest
 
+from rollbook.envs import StepResult
 from rollbook.errors import StoreError
 from rollbook.rollout import LoadedPolicy, Resources, RolloutSettings
-from rollbook.rollout.pool import LocalWorker, Order
-from rollbook.trace import MemorySink, Reason, Task
-from tests.rollout.made import SMOLLM, Engine, Talk, says
+from rollbook.rollout.pool import LocalWorker, Order, salvaged
+from rollbook.trace import EndingRules, Fate, MemorySink, Message, Reason, RolloutFailure, Task
+from tests.rollout.made import NO_LIMITS, SMOLLM, Engine, Talk, play, says
 
 ORDER = Order(group="g", task=Task(id="t", prompt="Go."), member=0)
 
@@ -95,3 +97,22 @@ def test_what_cannot_be_kept_stops_the_run() -> None:
         await at_desk(settled, use)
 
     asyncio.run(main())
+
+
+class Dies(Talk):
+    """Ends as the record of a dead worker does."""
+
+    async def step(self, reply: Message) -> StepResult | None:
+        raise RolloutFailure(Reason.INTERRUPTED, "its process died")
+
+
+@pytest.mark.parametrize(("before", "left"), [(3, 1), (2, 0), (1, 0)])
+def test_what_a_dead_worker_left_has_spent_its_members_requests(before: int, left: int) -> None:
+    """It runs again as any attempt does: knowing how the others ended, with what is left of their budget."""
+    reset = RolloutFailure(Reason.ENGINE_UNREACHABLE, "reset")
+    trace = play(Dies(), reset, reset, says("x"), limits=msgspec.structs.replace(NO_LIMITS, request_retries=2))
+    order = msgspec.structs.replace(ORDER, attempt=1, earlier=(Reason.INTERRUPTED,), retries_left=before)
+    result = salvaged(order, trace, EndingRules())
+    assert (result.rollout, result.retries_left) == (order.rollout, left)
+    assert result.outcome is not None
+    assert (result.outcome.reason, result.outcome.disposition.fate) == (Reason.INTERRUPTED, Fate.RETRIED)

@@ -9,6 +9,7 @@ from rollbook.rollout.pool.local_worker import (
     Result,
     Worker,
     WorkerLost,
+    salvaged,
 )
 from rollbook.rollout.pool.orders import EnvFactory, GroupPlan, GroupRules, Order
 from rollbook.rollout.pool.process import ProcessWorker
@@ -41,5 +42,6 @@ __all__ = [
     "WorkerLost",
     "WorkerPool",
     "WorkersDie",
+    "salvaged",
     "serve",
 ]

@@ -17,9 +17,9 @@ from rollbook.rollout.pool.orders import EnvFactory, Order
 from rollbook.rollout.resources import Resources
 from rollbook.rollout.rollout import RolloutSettings, head_for, run_rollout
 from rollbook.rollout.snapshot import Snapshot
-from rollbook.trace import Annotation, Reason, Sink, Trace
+from rollbook.trace import Annotation, EndingRules, Reason, Sink, Trace
 
-__all__ = ["DiedLoading", "KeepingSink", "LocalWorker", "NotTaken", "Result", "Worker", "WorkerLost"]
+__all__ = ["DiedLoading", "KeepingSink", "LocalWorker", "NotTaken", "Result", "Worker", "WorkerLost", "salvaged"]
 
 
 class WorkerLost(RollbookError):
@@ -198,9 +198,19 @@ class LocalWorker:
     def _result(self, order: Order, trace: Trace | None, retries: RequestRetries) -> Result:
         if trace is None:
             return Result(rollout=order.rollout, outcome=None, retries_left=retries.left)
-        rules = self.settings.rules
-        outcome = outcome_of(trace, rules, decide(trace, rules, earlier=order.earlier))
-        return Result(rollout=order.rollout, outcome=outcome, retries_left=retries.left)
+        return _result_of(order, trace, self.settings.rules, retries.left)
+
+
+def salvaged(order: Order, trace: Trace, rules: EndingRules) -> Result:
+    """The result of an order whose worker died, from the record alone. Each request that failed counts as one that was
+    made again, for the attempts of a member share one budget, whoever ran them."""
+    failed = sum(call.error is not None for call in trace.calls)
+    return _result_of(order, trace, rules, max(order.retries_left - failed, 0))
+
+
+def _result_of(order: Order, trace: Trace, rules: EndingRules, retries_left: int) -> Result:
+    outcome = outcome_of(trace, rules, decide(trace, rules, earlier=order.earlier))
+    return Result(rollout=order.rollout, outcome=outcome, retries_left=retries_left)
 
 
 def _cancelling() -> bool:
