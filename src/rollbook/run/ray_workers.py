@@ -20,6 +20,7 @@ import msgspec
 from rollbook.envs.finishing import to_its_end
 from rollbook.errors import RollbookError, UsageError, boundary
 from rollbook.rollout.pool import LocalWorker, NotTaken, Order, Result, WorkerLost
+from rollbook.rollout.pool.patience import BEAT_SECONDS, PATIENCE, Patience
 from rollbook.rollout.pool.wire import Beat, Broken, Done, FromWorker, Ready
 from rollbook.rollout.snapshot import Snapshot, gone
 from rollbook.run.worker import open_worker
@@ -37,18 +38,11 @@ except ModuleNotFoundError as missing:
 
 __all__ = ["RayWorker", "connected"]
 
-START_SECONDS = 600.0
-"""How long a worker may take to be placed and to load its policy."""
 PLACINGS = 3
 """How often a worker is placed that is lost before it is ready: a cluster goes on placing actors on a node that died
 until it has noticed."""
 PLACING_SECONDS = 2.0
 """Between two such attempts."""
-BEAT_SECONDS = 0.5
-SILENT_SECONDS = 120.0
-"""A worker that says nothing for so long is taken for dead: its loop is blocked, or its machine cut off."""
-STOP_SECONDS = 60.0
-"""How long a worker may take to interrupt and keep what runs."""
 AT_ONCE = 1 << 16
 """Calls of one actor at once: more than orders of any worker."""
 
@@ -157,8 +151,8 @@ def _placed() -> ActorHandle:
 class RayWorker:
     """A `Worker` that is a Ray actor. Start it with `start`."""
 
-    def __init__(self, name: str, actor: ActorHandle) -> None:
-        self.name = name
+    def __init__(self, name: str, actor: ActorHandle, patience: Patience) -> None:
+        self.name, self._patience = name, patience
         self._actor = actor
         self._orders = 0
         self._snapshot = Snapshot()
@@ -167,12 +161,12 @@ class RayWorker:
         self._beating: asyncio.Task[None] | None = None
 
     @classmethod
-    async def start(cls, name: str, spec: dict[str, Any]) -> RayWorker:
+    async def start(cls, name: str, spec: dict[str, Any], *, patience: Patience = PATIENCE) -> RayWorker:
         """Place an actor and wait until it takes orders. `spec`: of `open_worker`. Raises `UsageError`, and what the
         actor says that stops a run."""
         left = PLACINGS
         while True:
-            worker, left = cls(name, _placed()), left - 1
+            worker, left = cls(name, _placed(), patience), left - 1
             try:
                 await worker._open(spec)
             except BaseException as error:
@@ -219,7 +213,7 @@ class RayWorker:
             self._beating.cancel()
             await asyncio.gather(self._beating, return_exceptions=True)
         with suppress(WorkerLost, TimeoutError):
-            async with asyncio.timeout(STOP_SECONDS if self._lost is None else 0):
+            async with asyncio.timeout(self._patience.stop if self._lost is None else 0):
                 said = await self._heard(self._actor.close.remote())
                 if isinstance(said, Broken):
                     sys.stderr.write(f"worker {self.name} did not close well: {said.text}\n")
@@ -228,13 +222,14 @@ class RayWorker:
         ray.kill(self._actor, no_restart=True)
 
     async def _open(self, spec: dict[str, Any]) -> None:
+        patience = self._patience.start
         opening = self._actor.open.remote(_encoder.encode(spec))
         try:
-            async with asyncio.timeout(START_SECONDS):
+            async with asyncio.timeout(patience):
                 said = await self._heard(opening)
         except TimeoutError as error:
             raise UsageError(
-                f"worker {self.name} was not ready within {START_SECONDS:g} s: has the cluster a free CPU for each?"
+                f"worker {self.name} was not ready within {patience:g} s: has the cluster a free CPU for each?"
             ) from error
         if not isinstance(said, Ready):
             raise self._broken(said)
@@ -244,10 +239,10 @@ class RayWorker:
         while self._lost is None:
             await asyncio.sleep(BEAT_SECONDS)
             try:
-                async with asyncio.timeout(SILENT_SECONDS):
+                async with asyncio.timeout(self._patience.silent):
                     said = await self._heard(self._actor.beat.remote())
             except TimeoutError:
-                self._lost = f"worker {self.name} said nothing for {SILENT_SECONDS:g} s"
+                self._lost = f"worker {self.name} said nothing for {self._patience.silent:g} s"
                 ray.kill(self._actor, no_restart=True)
             except WorkerLost:
                 return

@@ -15,7 +15,8 @@ from typing import Any
 
 from rollbook.errors import StoreError, UsageError
 from rollbook.rollout import LoadedPolicy, Resources, RolloutSettings
-from rollbook.rollout.pool import LocalWorker, serve, serving
+from rollbook.rollout.pool import LocalWorker, serve
+from rollbook.rollout.pool.serving import ORPHAN_SECONDS
 from rollbook.trace import MemorySink, Message, Reason, Task, Trace
 from tests.rollout.made import SMOLLM, Engine, Talk, says
 
@@ -90,6 +91,6 @@ async def open_worker(spec: dict[str, Any]) -> AsyncGenerator[LocalWorker]:
 
 
 if __name__ == "__main__":
-    serving.ORPHAN_SECONDS = float(os.environ.get("ORPHAN_SECONDS", serving.ORPHAN_SECONDS))
+    patience = float(os.environ.get("ORPHAN_SECONDS", ORPHAN_SECONDS))
     with socket.socket(fileno=int(sys.argv[1])) as link:
-        sys.exit(asyncio.run(serve(link, open_worker)))
+        sys.exit(asyncio.run(serve(link, open_worker, orphan_seconds=patience)))

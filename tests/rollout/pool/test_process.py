@@ -18,7 +18,7 @@ import pytest
 
 from rollbook.errors import StoreError, UsageError
 from rollbook.rollout.pool import NotTaken, Order, ProcessWorker, Result, Worker, WorkerLost, WorkerPool, WorkersDie
-from rollbook.rollout.pool import process as process_module
+from rollbook.rollout.pool.patience import PATIENCE, Patience
 from rollbook.trace import Reason, Task
 
 COMMAND = (sys.executable, "-m", "tests.rollout.pool.doing")
@@ -28,9 +28,9 @@ def order(prompt: str = "x", member: int = 0) -> Order:
     return Order(group="g", task=Task(id="t", prompt=prompt), member=member)
 
 
-def with_worker(use: Callable[[ProcessWorker], Awaitable[None]], **spec: Any) -> None:
+def with_worker(use: Callable[[ProcessWorker], Awaitable[None]], patience: Patience = PATIENCE, **spec: Any) -> None:
     async def main() -> None:
-        worker = await ProcessWorker.start("w", COMMAND, spec)
+        worker = await ProcessWorker.start("w", COMMAND, spec, patience=patience)
         pid = worker.pid
         try:
             async with asyncio.timeout(30):
@@ -88,16 +88,12 @@ def test_a_worker_is_gone_when_it_is_dead_whoever_holds_its_socket(
 
 
 @pytest.mark.parametrize("prompt", ["fork", "thread"])
-def test_what_a_worker_left_running_does_not_hold_its_end_up(
-    prompt: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(process_module, "EXIT_SECONDS", 0.5)
-
+def test_what_a_worker_left_running_does_not_hold_its_end_up(prompt: str, capsys: pytest.CaptureFixture[str]) -> None:
     async def use(worker: ProcessWorker) -> None:
         assert (await worker.run(order(prompt))).outcome is not None
 
     began = time.monotonic()
-    with_worker(use)
+    with_worker(use, Patience(exit=0.5))
     assert time.monotonic() - began < 20
     assert all(dies(child) for child in children(capsys))
 
@@ -164,14 +160,12 @@ def test_what_stops_a_run_comes_over_as_itself() -> None:
     with_worker(use, disk="full")
 
 
-def test_a_worker_whose_loop_is_blocked_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_module, "SILENT_SECONDS", 1.5)
-
+def test_a_worker_whose_loop_is_blocked_is_killed() -> None:
     async def use(worker: ProcessWorker) -> None:
         with pytest.raises(WorkerLost, match="said nothing"):
             await worker.run(order("block"))
 
-    with_worker(use)
+    with_worker(use, Patience(silent=1.5))
 
 
 def test_a_worker_ends_by_itself_where_its_parent_is_gone() -> None:

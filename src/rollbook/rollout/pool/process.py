@@ -25,6 +25,7 @@ from rollbook.envs.finishing import to_its_end
 from rollbook.errors import RecordError, RollbookError, UsageError
 from rollbook.rollout.pool.local_worker import DiedLoading, NotTaken, Result, WorkerLost
 from rollbook.rollout.pool.orders import Order
+from rollbook.rollout.pool.patience import PATIENCE, Patience
 from rollbook.rollout.pool.wire import (
     Beat,
     Broken,
@@ -44,14 +45,6 @@ from rollbook.rollout.snapshot import Snapshot, gone
 
 __all__ = ["ProcessWorker"]
 
-START_SECONDS = 600.0
-"""How long a worker may take to load its policy."""
-SILENT_SECONDS = 120.0
-"""A worker that says nothing for so long is taken for dead: its loop is blocked."""
-STOP_SECONDS = 60.0
-"""How long a worker may take to interrupt and keep what runs."""
-EXIT_SECONDS = 5.0
-"""How long a process may take to be gone once its worker is done: threads that somebody left behind hold it up."""
 LAST_WORDS_SECONDS = 2.0
 """How long what a worker said last may take to be read, once it ended."""
 LOG_LINES = 40
@@ -60,8 +53,8 @@ LOG_LINES = 40
 class ProcessWorker:
     """Start it with `start`."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, patience: Patience) -> None:
+        self.name, self._patience = name, patience
         self._snapshot = Snapshot()
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -81,10 +74,12 @@ class ProcessWorker:
         name: str,
         command: Sequence[str],
         spec: Mapping[str, Any],
+        *,
+        patience: Patience = PATIENCE,
     ) -> ProcessWorker:
         """Start a process and wait until it takes orders. `command` gets the socket's descriptor as its last
         argument. Raises `DiedLoading` with the end of its log where it dies before."""
-        worker = cls(name)
+        worker = cls(name, patience)
         try:
             await worker._open(command, dict(spec))
         except BaseException:
@@ -132,7 +127,7 @@ class ProcessWorker:
             self._say(Stop())
             if self._writer is None:
                 process.kill()
-            await _ended(process)
+            await _ended(process, self._patience.stop)
             if self._tasks:
                 await asyncio.wait(self._tasks[:2], timeout=LAST_WORDS_SECONDS)
         for task in self._tasks:
@@ -166,11 +161,12 @@ class ProcessWorker:
         heard = asyncio.create_task(self._listen(reader, process)), asyncio.create_task(self._keep_log(output))
         self._tasks = [*heard, asyncio.create_task(self._bury(process, heard)), asyncio.create_task(self._watch())]
         self._say(Setup(spec))
+        patience = self._patience.start
         try:
-            async with asyncio.timeout(START_SECONDS):
+            async with asyncio.timeout(patience):
                 await asyncio.shield(self._ready)
         except TimeoutError as error:
-            raise UsageError(f"worker {self.name} was not ready within {START_SECONDS:g} s{self._tail()}") from error
+            raise UsageError(f"worker {self.name} was not ready within {patience:g} s{self._tail()}") from error
 
     async def _listen(self, reader: asyncio.StreamReader, process: asyncio.subprocess.Process) -> None:
         decoder = msgspec.msgpack.Decoder(FromWorker)
@@ -206,10 +202,10 @@ class ProcessWorker:
     async def _exit_code(self, process: asyncio.subprocess.Process) -> int:
         """Of a worker that has said its last: what it keeps is kept."""
         try:
-            async with asyncio.timeout(EXIT_SECONDS):
+            async with asyncio.timeout(self._patience.exit):
                 return await process.wait()
         except TimeoutError:
-            self._log.append(f"(it was done and did not exit within {EXIT_SECONDS:g} s: it was killed)")
+            self._log.append(f"(it was done and did not exit within {self._patience.exit:g} s: it was killed)")
             with suppress(ProcessLookupError):
                 process.kill()
             return await process.wait()
@@ -248,9 +244,9 @@ class ProcessWorker:
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(SILENT_SECONDS / 10)
-            if self._ready.done() and loop.time() - self._heard > SILENT_SECONDS:
-                self._log.append(f"(it said nothing for {SILENT_SECONDS:g} s and was killed)")
+            await asyncio.sleep(self._patience.silent / 10)
+            if self._ready.done() and loop.time() - self._heard > self._patience.silent:
+                self._log.append(f"(it said nothing for {self._patience.silent:g} s and was killed)")
                 self.kill()
 
     def _say(self, message: ToWorker) -> None:
@@ -289,9 +285,9 @@ async def _line(stream: asyncio.StreamReader) -> bytes:
         return await stream.read(1 << 16)
 
 
-async def _ended(process: asyncio.subprocess.Process) -> None:
+async def _ended(process: asyncio.subprocess.Process, patience: float) -> None:
     """Wait for the end that it was asked for; then ask harder."""
-    for seconds, last in ((STOP_SECONDS, signal.SIGTERM), (5.0, signal.SIGKILL), (None, None)):
+    for seconds, last in ((patience, signal.SIGTERM), (5.0, signal.SIGKILL), (None, None)):
         try:
             async with asyncio.timeout(seconds):
                 await process.wait()

@@ -21,6 +21,7 @@ import msgspec
 from rollbook.errors import RollbookError
 from rollbook.rollout.pool.local_worker import LocalWorker
 from rollbook.rollout.pool.orders import Order
+from rollbook.rollout.pool.patience import BEAT_SECONDS
 from rollbook.rollout.pool.wire import (
     Beat,
     Broken,
@@ -43,18 +44,17 @@ OpenWorker = Callable[[dict[str, Any]], AbstractAsyncContextManager[LocalWorker]
 """Makes the worker from the plain data that the parent sent."""
 
 ORPHAN_SECONDS = 120.0
-"""How long a worker without a parent may take to come to its end."""
-BEAT_SECONDS = 0.5
 PARENT_SECONDS = 2.0
 """How often it is looked whether the parent is there."""
 
 
-async def serve(link: socket.socket, open_worker: OpenWorker) -> int:
-    """Serve orders until told to stop; returns the exit code."""
-    threading.Thread(target=_end_with, args=(os.getppid(),), name="parent", daemon=True).start()
+async def serve(link: socket.socket, open_worker: OpenWorker, *, orphan_seconds: float = ORPHAN_SECONDS) -> int:
+    """Serve orders until told to stop; returns the exit code. `orphan_seconds`: how long it may take to come to its end
+    where its parent is gone."""
+    threading.Thread(target=_end_with, args=(os.getppid(), orphan_seconds), name="parent", daemon=True).start()
     reader, writer = await asyncio.open_connection(sock=link)
     try:
-        return await _Service(reader, writer).serve(open_worker)
+        return await _Service(reader, writer, orphan_seconds).serve(open_worker)
     finally:
         with suppress(ConnectionError):
             writer.close()
@@ -64,8 +64,8 @@ async def serve(link: socket.socket, open_worker: OpenWorker) -> int:
 class _Service:
     """One connection to the parent."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, orphan_seconds: float) -> None:
+        self._reader, self._writer, self._orphan_seconds = reader, writer, orphan_seconds
         self._decoder = msgspec.msgpack.Decoder(ToWorker)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._broken: RollbookError | None = None
@@ -98,7 +98,7 @@ class _Service:
         while self._broken is None:
             message = await read(self._reader, self._decoder)
             if message is None:
-                _end_by_force_later()
+                _end_by_force_later(self._orphan_seconds)
                 return
             yield message
 
@@ -145,14 +145,14 @@ class _Service:
             write(self._writer, message)
 
 
-def _end_with(parent: int) -> None:
+def _end_with(parent: int, orphan_seconds: float) -> None:
     """A thread's life: a blocked loop cannot see that the parent is gone."""
     while os.getppid() == parent:
         time.sleep(PARENT_SECONDS)
-    _end_by_force_later()
+    _end_by_force_later(orphan_seconds)
 
 
-def _end_by_force_later() -> None:
-    timer = threading.Timer(ORPHAN_SECONDS, os._exit, (1,))
+def _end_by_force_later(seconds: float) -> None:
+    timer = threading.Timer(seconds, os._exit, (1,))
     timer.daemon = True
     timer.start()
