@@ -7,6 +7,7 @@ import dataclasses
 import random
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -116,6 +117,29 @@ def test_the_first_to_close_comes_first(tmp_path: Path) -> None:
         return [group.plan.task.id for group in (first, await anext(opened))]
 
     assert stream(tmp_path / "run", engine, body) == ["quiz-0-1", "quiz-0-0"]
+
+
+def test_the_trainer_waits_while_nothing_is_ready_and_at_no_other_time(tmp_path: Path) -> None:
+    engine = Trainee(lambda session: group_number(session) == 2)
+
+    async def body(opened: RolloutStream) -> None:
+        await anext(opened)
+        before = opened.stats().trainer_waited
+        while opened.stats().waiting < 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.1)  # it learns, and the group of the held rollouts runs
+        await anext(opened)
+        assert opened.stats().trainer_waited == before, "what is ready is not waited for"
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(opened), 0.15)
+        asked = opened.stats().trainer_waited - before
+        assert asked >= 0.14, "asking in vain is waiting"
+        asyncio.get_running_loop().call_later(0.15, engine.gate.set)
+        since = time.monotonic()
+        await anext(opened)
+        assert 0.14 <= opened.stats().trainer_waited - before - asked <= time.monotonic() - since
+
+    stream(tmp_path / "run", engine, body, config=msgspec.structs.replace(TWO, tasks=3))
 
 
 @pytest.mark.parametrize("rounds", [2, None])
