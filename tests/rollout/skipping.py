@@ -1,6 +1,7 @@
 """An event loop that waits for nothing: where nothing can run, its clock jumps to the next timer.
 
-For what waits long by rule. Nothing outside of the loop (a thread, a process) may be waited for in it.
+For what waits long by rule. Its clock moves by jumps alone, and nothing outside of the loop (a thread, a process) may
+be waited for in it.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ Value = TypeVar("Value")
 
 
 class _Selector(selectors.DefaultSelector):
-    skipped = 0.0
+    now = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
         if not ready and timeout is None:
             raise AssertionError("it would wait for ever")
-        self.skipped += 0.0 if ready else (timeout or 0.0)
+        self.now += 0.0 if ready else max(timeout or 0.0, 0.0)
         return ready
 
 
@@ -32,7 +33,7 @@ class _Loop(asyncio.SelectorEventLoop):
         super().__init__(self._clock)
 
     def time(self) -> float:
-        return super().time() + self._clock.skipped
+        return self._clock.now
 
 
 def run_skipping(work: Coroutine[Any, Any, Value]) -> Value:

@@ -97,7 +97,7 @@ class WorkerActor:
             with boundary(f"worker {self._open_desk.name}", RollbookError):
                 return _encoder.encode(Done(task.result()))
         except RollbookError as error:
-            return _encoder.encode(Broken(type(error).__name__, str(error)))
+            return _encoder.encode(Broken.of(error))
         finally:
             self._running.pop(work.rollout, None)
 
@@ -137,7 +137,7 @@ class WorkerActor:
                         task.cancel()
                     await worker.close()
         except RollbookError as error:
-            return _encoder.encode(Broken(type(error).__name__, str(error)))
+            return _encoder.encode(Broken.of(error))
         return _encoder.encode(Ready())
 
 

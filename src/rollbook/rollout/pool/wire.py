@@ -84,13 +84,21 @@ class Broken(msgspec.Struct, frozen=True, tag="broken"):
     """The worker cannot go on."""
 
     kind: str
-    """The name of the error's class."""
+    """The name of its class, or of the nearest one above it that says what it stops."""
     text: str
 
+    @classmethod
+    def of(cls, error: RollbookError) -> Broken:
+        """What an error is on the wire."""
+        kind = next((each for each in type(error).__mro__ if each.__name__ in _KINDS), RollbookError)
+        return cls(kind.__name__, str(error))
+
     def error(self, worker: str) -> RollbookError:
-        """The error again, as its own class where that stops a run."""
-        kinds = {each.__name__: each for each in (ConfigError, RecordError, StoreError, UsageError)}
-        return kinds.get(self.kind, RollbookError)(f"worker {worker}: {self.text}")
+        """The error again."""
+        return _KINDS.get(self.kind, RollbookError)(f"worker {worker}: {self.text}")
+
+
+_KINDS = {each.__name__: each for each in (ConfigError, RecordError, StoreError, UsageError)}
 
 
 ToWorker = Setup | Run | Cancel | Interrupt | Stop
