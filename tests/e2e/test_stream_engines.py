@@ -16,9 +16,9 @@ from rollbook.policy.testing import Dialect, EngineShape, FakeEngine, Latency
 from rollbook.policy.vllm import VllmPolicy
 from rollbook.policy.weights import PauseMode
 from rollbook.rollout import LoadedPolicy
-from rollbook.rollout.staleness import StaleBy, StalenessBound, TokenVersions
+from rollbook.rollout.staleness import StaleBy, StalenessBound
 from rollbook.run import open_stream
-from tests.rollout.made import SMOLLM, ids_of
+from tests.rollout.made import SMOLLM, ids_of, versions_of
 from tests.run.test_runner import CONFIG
 
 IDS = ids_of("the user wants the sum of two and three. " * 6)
@@ -57,7 +57,7 @@ def test_rollouts_that_outlive_an_update_keep_the_versions_of_their_tokens(
         for group in seen:
             assert group.version == 1
             for trace in group.traces():
-                found = TokenVersions.of_trace(trace)
+                found = versions_of(trace)
                 assert len(trace.policy_nodes) == 1
                 assert len(trace.graph.segments.view) == (2 if mode is PauseMode.ABORT else 1)
                 row = group.staleness[trace.id]

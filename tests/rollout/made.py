@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ from rollbook.envs import Environment, StepResult
 from rollbook.policy import Completion, PolicyInfo, TokenIds
 from rollbook.rollout import Limits, LoadedPolicy, Resources, RolloutSettings, head_for, run_rollout
 from rollbook.rollout.session import Agent, chat
+from rollbook.rollout.staleness import TokenVersions
 from rollbook.trace import (
     ContextPolicy,
     EndingRules,
@@ -184,6 +186,12 @@ def attempt(
 def play(env: Environment, *said: Said, context_length: int = 1 << 20, **more: Any) -> Trace:
     """One rollout from begin to seal."""
     return asyncio.run(attempt(env, Engine(said, context_length), **more))
+
+
+def versions_of(trace: Trace) -> TokenVersions:
+    """Of its tokens, one by one."""
+    tokens = Counter(version for version, count in trace.graph.versions.view.tolist() for _ in range(count))
+    return TokenVersions(counts=tuple(sorted(tokens.items())), unknown=trace.graph.sampled_count - tokens.total())
 
 
 def why(trace: Trace) -> Reason:

@@ -88,7 +88,7 @@ def test_a_roster_follows_a_rollout_through_its_phases() -> None:
     assert any(each.oldest is not None for each in seen)
     assert (last.in_flight, last.oldest, last.started, last.endings) == (0, None, 1, {Reason.FINAL_ANSWER: 1})
     assert (last.turns, last.tokens) == (1, last.calls.sampled_tokens.total)
-    assert (last.mean_reward, last.calls.seconds.count) == (1.0, 1)
+    assert (last.rewarded, last.rewards, last.calls.seconds.count) == (1, 1.0, 1)
     assert last.tokens > 0
     assert last.lag.count > 0
 
@@ -101,11 +101,11 @@ def test_an_attempt_that_fails_is_counted_too() -> None:
 
     last = asyncio.run(scenario())
     assert last.endings == {Reason.INTERNAL: 1}
-    assert (last.calls.failed, last.mean_reward, last.turns) == (0, None, 0) or last.calls.failed == 1
+    assert (last.calls.failed, last.rewarded, last.turns) == (0, 0, 0)
 
 
 def test_nothing_was_rewarded_yet() -> None:
-    assert Snapshot().mean_reward is None
+    assert (Snapshot().rewarded, Snapshot().rewards) == (0, 0.0)
     assert Snapshot().lag.quantile(0.99) is None
     with pytest.raises(AttributeError):
         Snapshot().started = 1  # type: ignore[misc]

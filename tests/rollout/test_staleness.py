@@ -12,6 +12,7 @@ from rollbook.rewards import decide, outcome_of
 from rollbook.rollout.staleness import StaleBy, StalenessBound, TokenVersions, Verdict, split
 from rollbook.trace import EndingRules, Message, Origin, Reason, Role, RunKind, Trace, make_runs
 from tests.audit.build import Build
+from tests.rollout.made import versions_of
 
 SPANS = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 200)), min_size=1, max_size=8)
 
@@ -41,7 +42,7 @@ def trace_of(*turns: list[tuple[int, int]]) -> Trace:
 @given(SPANS)
 def test_a_trace_and_its_row_say_the_same_as_its_tokens(spans: list[tuple[int, int]]) -> None:
     trace = trace_of(spans[:3], spans[3:]) if spans[3:] else trace_of(spans)
-    found = TokenVersions.of_trace(trace)
+    found = versions_of(trace)
     rules = EndingRules()
     assert found == TokenVersions.of_outcome(outcome_of(trace, rules, decide(trace, rules)))
     tokens = np.repeat(trace.graph.versions.view[:, 0], trace.graph.versions.view[:, 1])
@@ -52,7 +53,7 @@ def test_a_trace_and_its_row_say_the_same_as_its_tokens(spans: list[tuple[int, i
 
 
 def test_tokens_without_a_version_make_it_unknown() -> None:
-    found = TokenVersions.of_trace(trace_of([(4, 10)], []))
+    found = versions_of(trace_of([(4, 10)], []))
     assert (found.counts, found.unknown) == (((4, 10),), 3)
     assert [found.at(by) for by in StaleBy] == [None, None, None]
     bound = StalenessBound(most=2)
@@ -69,7 +70,7 @@ def test_tokens_without_a_version_make_it_unknown() -> None:
 
 @given(SPANS, st.integers(0, 20), st.integers(0, 5), st.sampled_from(StaleBy))
 def test_a_bound_holds_what_it_says(spans: list[tuple[int, int]], trainer: int, most: int, by: StaleBy) -> None:
-    found = TokenVersions.of_trace(trace_of(spans))
+    found = versions_of(trace_of(spans))
     behind = found.behind(trainer, by)
     assert behind is not None
     bound = StalenessBound(most=most, by=by)
@@ -82,7 +83,7 @@ def test_a_bound_holds_what_it_says(spans: list[tuple[int, int]], trainer: int, 
 
 @given(SPANS, st.integers(0, 20), st.integers(0, 9), st.sampled_from(StaleBy))
 def test_the_two_parts_add_up(spans: list[tuple[int, int]], finished: int, waited: int, by: StaleBy) -> None:
-    found = TokenVersions.of_trace(trace_of(spans))
+    found = versions_of(trace_of(spans))
     row = split(found, by, finished=finished, taken=finished + waited)
     assert row.in_queue == waited
     assert row.total == pytest.approx(found.behind(finished + waited, by))

@@ -23,14 +23,14 @@ from rollbook.policy import Completion, TokenIds
 from rollbook.policy.weights import PauseMode
 from rollbook.rewards import Outcome
 from rollbook.rollout import GroupRules, LoadedPolicy
-from rollbook.rollout.staleness import StaleBy, StalenessBound, TokenVersions
+from rollbook.rollout.staleness import StaleBy, StalenessBound
 from rollbook.run import RunConfig, open_run, run
 from rollbook.run.group_queue import PRODUCER
 from rollbook.run.recording import Silent
 from rollbook.run.stream import ClosedGroup, RolloutStream, open_stream
 from rollbook.store import AnnotationWriter, RunReader
 from rollbook.trace import Annotation, Fate, Sampling, facts
-from tests.rollout.made import SMOLLM, Engine, says
+from tests.rollout.made import SMOLLM, Engine, says, versions_of
 from tests.run.run_made import script
 from tests.run.test_runner import CONFIG, ByMember, check_whole, notes
 
@@ -575,7 +575,7 @@ def test_whatever_the_trainer_does_the_bound_holds_and_nothing_is_lost(
         assert group.values
         assert sum(group.values.values()) == pytest.approx(0)
         for trace in group.traces():
-            behind = TokenVersions.of_trace(trace).behind(group.version, by)
+            behind = versions_of(trace).behind(group.version, by)
             assert behind is not None
             assert behind <= most
             assert group.staleness[trace.id].total == pytest.approx(behind)

@@ -90,11 +90,6 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         """Rollouts that are over."""
         return sum(self.endings.values())
 
-    @property
-    def mean_reward(self) -> float | None:
-        """Over the rollouts that have one; None where none has."""
-        return self.rewards / self.rewarded if self.rewarded else None
-
 
 def add_snapshots(snapshots: Iterable[Snapshot]) -> Snapshot:
     """How things stand in all of them together."""

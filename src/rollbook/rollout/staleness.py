@@ -14,7 +14,6 @@ import msgspec
 
 from rollbook.errors import ConfigError
 from rollbook.rewards import Outcome
-from rollbook.trace import Trace, total_runs
 from rollbook.trace.facts import StaleBy, Staleness
 
 __all__ = ["StaleBy", "Staleness", "StalenessBound", "TokenVersions", "Verdict", "split"]
@@ -29,14 +28,8 @@ class TokenVersions(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of which nobody told the version."""
 
     @classmethod
-    def of_trace(cls, trace: Trace) -> TokenVersions:
-        """All sampled tokens of a trace, whatever branch they are on."""
-        counts = total_runs(trace.graph.versions.view)
-        return cls(counts=counts, unknown=trace.graph.sampled_count - sum(tokens for _, tokens in counts))
-
-    @classmethod
     def of_outcome(cls, outcome: Outcome) -> TokenVersions:
-        """The same from the row of an ended attempt."""
+        """Those of an ended attempt, by its row: all sampled tokens, whatever branch they are on."""
         return cls(counts=outcome.versions, unknown=outcome.sampled - sum(tokens for _, tokens in outcome.versions))
 
     def at(self, by: StaleBy) -> float | None:
