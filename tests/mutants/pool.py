@@ -239,6 +239,14 @@ MUTANTS = [
         "pass",
         "stream.py::test_the_trainer_waits_while_nothing_is_ready_and_at_no_other_time",
     ),
+    Mutant(
+        "once it was due everything is searched at each look",
+        "rollout/collecting.py",
+        "            self._ended = ended\n",
+        "",
+        "tests/rollout/test_collecting.py::"
+        "test_it_collects_at_the_look_behind_which_it_is_due_and_then_begins_to_count_anew",
+    ),
     asking("a failure in transit ends the attempt", "failure.reason not in IN_TRANSIT", "True", BUDGET),
     asking(
         "request retries have no end",

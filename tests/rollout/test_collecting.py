@@ -7,7 +7,8 @@ import gc
 
 import pytest
 
-from rollbook.rollout.collecting import FEW, MANY, NEVER, Collector, is_due
+from rollbook.rollout.collecting import FEW, MANY, NEVER, SECONDS, Collector, is_due
+from tests.rollout.skipping import run_skipping
 
 
 @pytest.mark.parametrize(
@@ -39,3 +40,37 @@ def test_python_collects_by_its_own_rule_before_and_after() -> None:
     assert asyncio.run(main()) == (NEVER, NEVER)
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
+
+
+def test_what_fails_inside_gives_python_its_rule_back_too() -> None:
+    before = gc.get_threshold()
+
+    async def main() -> None:
+        async with Collector(lambda: (0, 0)):
+            raise ValueError("inside")
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="inside"):
+            asyncio.run(main())
+        assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
+
+
+def test_it_collects_at_the_look_behind_which_it_is_due_and_then_begins_to_count_anew() -> None:
+    ended = 0
+
+    async def main() -> list[int]:
+        nonlocal ended
+        seen = list[int]()
+        async with Collector(lambda: (0, ended)):
+            await asyncio.sleep(SECONDS / 2)
+            for number in (FEW - 1, FEW, 2 * FEW - 1, 2 * FEW):
+                ended, before = number, full_collections()
+                await asyncio.sleep(SECONDS)
+                seen.append(full_collections() - before)
+        return seen
+
+    assert run_skipping(main()) == [0, 1, 0, 1]
+
+
+def full_collections() -> int:
+    return gc.get_stats()[2]["collections"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Callable
+from dataclasses import dataclass
 
 __all__ = ["Collector"]
 
@@ -23,29 +24,33 @@ SECONDS = 1.0
 NEVER = 1_000_000
 
 
+@dataclass(slots=True)
 class _Setting:
     """Python's own settings, which are changed while any collector is open, and come back behind the last."""
 
-    users = 0
-    before = gc.get_threshold()
+    users: int = 0
+    before: tuple[int, int, int] = (0, 0, 0)
+    """The thresholds of when the first one was opened."""
 
-    @classmethod
-    def take(cls) -> None:
+    def take(self) -> None:
         """One more collector is open."""
-        cls.users += 1
-        if cls.users == 1:
-            cls.before = gc.get_threshold()
+        self.users += 1
+        if self.users == 1:
+            self.before = gc.get_threshold()
             gc.collect()
             gc.freeze()
-            gc.set_threshold(*cls.before[:2], NEVER)
+            gc.set_threshold(*self.before[:2], NEVER)
 
-    @classmethod
-    def give_back(cls) -> None:
+    def give_back(self) -> None:
         """One is closed."""
-        cls.users -= 1
-        if cls.users == 0:
-            gc.set_threshold(*cls.before)
+        self.users -= 1
+        if self.users == 0:
+            gc.set_threshold(*self.before)
             gc.unfreeze()
+
+
+_SETTING = _Setting()
+"""One, as the process has one garbage collector."""
 
 
 class Collector:
@@ -58,14 +63,14 @@ class Collector:
         self._timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Collector:
-        _Setting.take()
+        _SETTING.take()
         self._later()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        _Setting.give_back()
+        _SETTING.give_back()
 
     def _later(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(SECONDS, self._look)
