@@ -167,7 +167,7 @@ MUTANTS = [
         "worker_pool",
         "if self._deaths > DEATHS * self._size:",
         "if False:",
-        "process.py::test_a_crew_whose_workers_all_die_stops_the_run",
+        "process.py::test_a_pool_whose_workers_all_die_stops_the_run",
     ),
     mutant(
         "a dead worker does not say how",

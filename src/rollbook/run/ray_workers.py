@@ -76,25 +76,25 @@ class WorkerActor:
     def __init__(self) -> None:
         self._running: dict[str, asyncio.Task[Result]] = {}
         self._stop = asyncio.Event()
-        self._desk: asyncio.Future[LocalWorker] | None = None
+        self._worker: asyncio.Future[LocalWorker] | None = None
         self._serving: asyncio.Task[bytes] | None = None
 
     async def open(self, spec: bytes) -> bytes:
         """Make the worker; `Ready`, or `Broken`."""
-        self._desk = asyncio.get_running_loop().create_future()
+        self._worker = asyncio.get_running_loop().create_future()
         self._serving = asyncio.create_task(self._serve(msgspec.msgpack.decode(spec)))
-        await asyncio.wait((self._desk, self._serving), return_when=asyncio.FIRST_COMPLETED)
-        return _encoder.encode(Ready()) if self._desk.done() else self._serving.result()
+        await asyncio.wait((self._worker, self._serving), return_when=asyncio.FIRST_COMPLETED)
+        return _encoder.encode(Ready()) if self._worker.done() else self._serving.result()
 
     async def run(self, order: bytes) -> bytes:
         """Carry out an order; `Done`, or the `Broken` that stops the run."""
         work = _orders.decode(order)
-        task = self._running[work.rollout] = asyncio.create_task(self._open_desk.run(work))
+        task = self._running[work.rollout] = asyncio.create_task(self._open_worker.run(work))
         try:
             await asyncio.wait((task,))
             if task.cancelled():
                 return _encoder.encode(Done(Result(rollout=work.rollout, outcome=None)))
-            with boundary(f"worker {self._open_desk.name}", RollbookError):
+            with boundary(f"worker {self._open_worker.name}", RollbookError):
                 return _encoder.encode(Done(task.result()))
         except RollbookError as error:
             return _encoder.encode(Broken.of(error))
@@ -103,7 +103,7 @@ class WorkerActor:
 
     async def cancel(self, rollout: str) -> None:
         """End a rollout as ``cancelled``."""
-        self._open_desk.cancel(rollout)
+        self._open_worker.cancel(rollout)
 
     async def interrupt(self, rollout: str) -> None:
         """End a rollout as the settings say of a run that stops."""
@@ -112,7 +112,7 @@ class WorkerActor:
 
     async def beat(self) -> bytes:
         """A sign of life."""
-        return _encoder.encode(Beat(self._open_desk.snapshot()))
+        return _encoder.encode(Beat(self._open_worker.snapshot()))
 
     async def close(self) -> bytes:
         """Interrupt what runs and keep it; `Ready` where all was kept, or `Broken`."""
@@ -120,18 +120,18 @@ class WorkerActor:
         return _encoder.encode(Ready()) if self._serving is None else await self._serving
 
     @property
-    def _open_desk(self) -> LocalWorker:
-        if self._desk is None:
+    def _open_worker(self) -> LocalWorker:
+        if self._worker is None:
             raise WorkerLost("the worker was not opened")
-        return self._desk.result()
+        return self._worker.result()
 
     async def _serve(self, spec: dict[str, Any]) -> bytes:
         """The life of the worker, all of it in one task."""
         try:
             with boundary("the worker", RollbookError):
                 async with open_worker(spec) as worker:
-                    if self._desk is not None:
-                        self._desk.set_result(worker)
+                    if self._worker is not None:
+                        self._worker.set_result(worker)
                     await self._stop.wait()
                     for task in self._running.values():
                         task.cancel()

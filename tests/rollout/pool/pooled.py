@@ -1,4 +1,4 @@
-"""Outcomes by hand, a executor that does as it is told, and a listener that writes down what it hears."""
+"""Outcomes by hand, an executor that does as it is told, and a listener that writes down what it hears."""
 
 from __future__ import annotations
 

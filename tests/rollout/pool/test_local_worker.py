@@ -18,7 +18,7 @@ from tests.rollout.made import NO_LIMITS, SMOLLM, Engine, Talk, play, says
 ORDER = Order(group="g", task=Task(id="t", prompt="Go."), member=0)
 
 
-async def at_desk(
+async def at_worker(
     settled: Callable[[], Awaitable[None]], use: Callable[[LocalWorker, MemorySink], Awaitable[None]]
 ) -> None:
     sink = MemorySink()
@@ -55,7 +55,7 @@ def test_a_result_waits_for_its_record_even_where_its_rollout_is_cancelled() -> 
             assert result.outcome is not None
             assert result.outcome.reason is Reason.FINAL_ANSWER
 
-        await at_desk(settled, use)
+        await at_worker(settled, use)
 
     asyncio.run(main())
 
@@ -80,7 +80,7 @@ def test_a_stop_does_not_wait_and_nothing_is_told() -> None:
             assert list(sink.sealed) == [ORDER.rollout]
             await asyncio.wait_for(left.wait(), 5)
 
-        await at_desk(settled, use)
+        await at_worker(settled, use)
 
     asyncio.run(main())
 
@@ -94,7 +94,7 @@ def test_what_cannot_be_kept_stops_the_run() -> None:
             with pytest.raises(StoreError, match="the network"):
                 await worker.run(ORDER)
 
-        await at_desk(settled, use)
+        await at_worker(settled, use)
 
     asyncio.run(main())
 

@@ -223,10 +223,10 @@ def alive(pid: int) -> bool:
         return False
 
 
-# Crews
+# Pools
 
 
-def crew_of(size: int, workers: list[ProcessWorker], salvaged: list[str], **spec: Any) -> WorkerPool:
+def pool_of(size: int, workers: list[ProcessWorker], salvaged: list[str], **spec: Any) -> WorkerPool:
     async def start(number: int) -> Worker:
         workers.append(await ProcessWorker.start(f"w{number}", COMMAND, spec))
         return workers[-1]
@@ -241,7 +241,7 @@ def crew_of(size: int, workers: list[ProcessWorker], salvaged: list[str], **spec
 def test_work_goes_to_the_least_busy_and_a_dead_worker_is_replaced() -> None:
     async def main() -> None:
         workers, salvaged = list[ProcessWorker](), list[str]()
-        async with crew_of(2, workers, salvaged) as executor:
+        async with pool_of(2, workers, salvaged) as executor:
             running = [asyncio.create_task(executor.run(order("hang", n))) for n in range(4)]
             await asyncio.sleep(0.3)
             assert [worker.in_flight for worker in workers] == [2, 2]
@@ -263,7 +263,7 @@ def test_work_goes_to_the_least_busy_and_a_dead_worker_is_replaced() -> None:
 def test_an_order_that_comes_to_a_process_that_died_idle_is_carried_out_by_another() -> None:
     async def main() -> None:
         workers, salvaged = list[ProcessWorker](), list[str]()
-        async with crew_of(1, workers, salvaged) as executor:
+        async with pool_of(1, workers, salvaged) as executor:
             workers[0].kill()
             while not workers[0]._over:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
@@ -278,7 +278,7 @@ def test_an_order_that_comes_to_a_process_that_died_idle_is_carried_out_by_anoth
 def test_an_order_that_is_cancelled_while_it_waits_for_a_worker_never_starts() -> None:
     async def main() -> None:
         workers = list[ProcessWorker]()
-        async with crew_of(1, workers, []) as executor:
+        async with pool_of(1, workers, []) as executor:
             first = asyncio.create_task(executor.run(order("hang", 1)))
             await asyncio.sleep(0.1)
             workers[0].kill()
@@ -293,9 +293,9 @@ def test_an_order_that_is_cancelled_while_it_waits_for_a_worker_never_starts() -
     asyncio.run(main())
 
 
-def test_a_crew_whose_workers_all_die_stops_the_run() -> None:
+def test_a_pool_whose_workers_all_die_stops_the_run() -> None:
     async def main() -> None:
-        async with crew_of(1, [], []) as executor:
+        async with pool_of(1, [], []) as executor:
             with contextlib.suppress(AssertionError):
                 for n in range(20):
                     await executor.run(order("die", n))
@@ -347,9 +347,9 @@ def test_a_replacement_that_dies_while_it_loads_is_replaced_too(dying: int) -> N
         asyncio.run(main())
 
 
-def test_a_crew_that_cannot_start_leaves_nothing_running() -> None:
+def test_a_pool_that_cannot_start_leaves_nothing_running() -> None:
     async def main() -> None:
-        async with crew_of(2, [], [], start="usage"):
+        async with pool_of(2, [], [], start="usage"):
             pass
 
     with pytest.raises(UsageError, match="no such model"):

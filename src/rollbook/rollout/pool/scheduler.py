@@ -32,7 +32,7 @@ LATE_SECONDS = 5.0
 
 
 class Executor(Protocol):
-    """Who carries orders out: a executor."""
+    """Who carries orders out."""
 
     async def run(self, order: Order) -> Result | None: ...
 
