@@ -13,8 +13,8 @@ import pytest
 
 from rollbook.envs import Environment, tool
 from rollbook.envs.sandbox import Keeper, Sandbox, SandboxLimits, Wish, leftovers, sandbox, sweep
+from rollbook.envs.sandbox.host_processes import labelled, since_boot
 from rollbook.envs.sandbox.keeper import LIFETIME
-from rollbook.envs.sandbox.processes import labelled, since_boot
 from rollbook.export import export
 from rollbook.rollout import group
 from rollbook.store import RunReader, RunWriter

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rollbook.envs import Environment, ProcessLost, check_env, close_processes, compute, in_process, off_loop
-from rollbook.envs.processes import Processes
+from rollbook.envs.process_pool import ProcessPool
 from rollbook.errors import UsageError
 from rollbook.rewards import score_trace
 from rollbook.trace import Ending, Reason, Task, Trace, TraceHead
@@ -165,7 +165,7 @@ def wait_until_gone(pid: int) -> bool:
 
 def test_a_cancelled_call_kills_its_process() -> None:
     async def scenario() -> int:
-        pool = Processes(1)
+        pool = ProcessPool(1)
         pid = await pool.call(os.getpid)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
@@ -184,11 +184,11 @@ def burn_for_long() -> None:
 
 PARENT = """
 import asyncio, os, sys
-from rollbook.envs.processes import Processes
+from rollbook.envs.process_pool import ProcessPool
 from tests.envs.test_offloop import burn_for_long
 
 async def main():
-    pool = Processes(1)
+    pool = ProcessPool(1)
     print(await pool.call(os.getpid), flush=True)
     await pool.call(burn_for_long)
 

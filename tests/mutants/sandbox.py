@@ -132,10 +132,10 @@ MUTANTS = [
     ),
     mutant(
         "processes of others with the same beginning are ended",
-        "processes",
+        "host_processes",
         'each.startswith(label + b"/")',
         "each.startswith(label)",
-        "processes.py::test_a_label_is_found_whole_or_before_a_stroke",
+        "host_processes.py::test_a_label_is_found_whole_or_before_a_stroke",
     ),
     mutant(
         "a ticket says which processes are its own",
@@ -156,7 +156,7 @@ MUTANTS = [
         "removal",
         "if is_group_of(ticket.id, each)]",
         "if each]",
-        "processes.py::test_a_group_that_is_none_of_its_own_is_left_alone",
+        "host_processes.py::test_a_group_that_is_none_of_its_own_is_left_alone",
     ),
     mutant(
         "a process without an id here is killed by id 0",
@@ -167,17 +167,17 @@ MUTANTS = [
     ),
     mutant(
         "a dead owner that nobody waited for is alive",
-        "processes",
+        "host_processes",
         'None if state in (b"Z", b"X") else int(rest[18])',
         "int(rest[18])",
-        "processes.py::test_a_process_is_known_by_its_start",
+        "host_processes.py::test_a_process_is_known_by_its_start",
     ),
     mutant(
         "folders behind a link are opened up",
         "removal",
         "        if folder.is_symlink():",
         "        if False:",
-        "processes.py::test_a_workspace_that_became_a_link_is_removed_as_a_link",
+        "host_processes.py::test_a_workspace_that_became_a_link_is_removed_as_a_link",
     ),
     mutant(
         "keys are shared",

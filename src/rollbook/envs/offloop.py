@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from typing import ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
-from rollbook.envs.processes import Processes
+from rollbook.envs.process_pool import ProcessPool
 from rollbook.errors import UsageError
 
 __all__ = ["THREADS", "close_processes", "compute", "in_process", "off_loop"]
@@ -32,7 +32,7 @@ Value = TypeVar("Value")
 
 _threads: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 _computing: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
-_processes: WeakKeyDictionary[asyncio.AbstractEventLoop, Processes] = WeakKeyDictionary()
+_processes: WeakKeyDictionary[asyncio.AbstractEventLoop, ProcessPool] = WeakKeyDictionary()
 
 
 async def off_loop(function: Callable[Given, Value], *args: Given.args, **options: Given.kwargs) -> Value:
@@ -77,7 +77,7 @@ async def in_process(function: Callable[Given, Value], *args: Given.args, **opti
         raise UsageError("a function of the main program is not known to another process; move it into a module")
     loop = asyncio.get_running_loop()
     if loop not in _processes:
-        _processes[loop] = Processes()
+        _processes[loop] = ProcessPool()
     return await _processes[loop].call(functools.partial(function, *args, **options))
 
 

@@ -26,9 +26,9 @@ from rollbook.envs.sandbox import (
     Wish,
     sandbox,
 )
+from rollbook.envs.sandbox.host_processes import PROC, labelled
 from rollbook.envs.sandbox.launch import Launch, Rights
 from rollbook.envs.sandbox.namespaces import Namespaces, this_host
-from rollbook.envs.sandbox.processes import PROC, labelled
 from rollbook.trace.ending import Reason, RolloutFailure
 from rollbook.trace.message import Fault, ToolCall
 from tests.envs.sandbox.made import LIMITS, SHELL, TAG, until, use

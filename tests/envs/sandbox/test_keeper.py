@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from rollbook.envs.sandbox import Keeper, SandboxLimits, SandboxRemains, Ticket, Wish
-from rollbook.envs.sandbox.processes import boot_id, pid_space, since_boot, started
+from rollbook.envs.sandbox.host_processes import boot_id, pid_space, since_boot, started
 from rollbook.trace.ending import Reason, RolloutFailure
 from tests.envs.sandbox.scripted import Scripted, Step
 

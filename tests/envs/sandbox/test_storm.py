@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rollbook.envs.sandbox import Keeper, Swept, Wish, leftovers, sweep
 from rollbook.envs.sandbox.groups import find_parents
+from rollbook.envs.sandbox.host_processes import labelled
 from rollbook.envs.sandbox.namespaces import Namespaces
-from rollbook.envs.sandbox.processes import labelled
 from tests.envs.sandbox.made import LIMITS, SHELL, TAG, until
 
 OWNER = """

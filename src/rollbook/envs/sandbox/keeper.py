@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from rollbook.envs.finishing import to_its_end
-from rollbook.envs.sandbox.processes import boot_id, is_running, pid_space, since_boot, started
+from rollbook.envs.sandbox.host_processes import boot_id, is_running, pid_space, since_boot, started
 from rollbook.envs.sandbox.protocol import Provider, Sandbox, SandboxRemains, Ticket, Wish
 from rollbook.envs.sandbox.registry import Registry, label_of
 from rollbook.envs.sandbox.result import ExecResult, SandboxInfo, SandboxLimits

@@ -21,9 +21,9 @@ from rollbook.envs.foreign import one_line
 from rollbook.envs.sandbox.child import Child, check_command, end_group, ended_by_itself, spawn
 from rollbook.envs.sandbox.files import parts_of, read_beneath
 from rollbook.envs.sandbox.groups import Counts, counts, find_parents, make_groups
+from rollbook.envs.sandbox.host_processes import end_labelled
 from rollbook.envs.sandbox.judge import Evidence, judge, lost
 from rollbook.envs.sandbox.launch import Host, Launch, Rights, limited
-from rollbook.envs.sandbox.processes import end_labelled
 from rollbook.envs.sandbox.protocol import FileRefused, Sandbox, Ticket, Wish
 from rollbook.envs.sandbox.removal import LOCAL, PATIENCE, remove_local
 from rollbook.envs.sandbox.result import ExecResult, Kind, SandboxInfo, SandboxLimits

@@ -17,10 +17,10 @@ from pathlib import Path
 from rollbook.envs.finishing import to_its_end
 from rollbook.envs.sandbox.child import Child, check_command, end_group, spawn
 from rollbook.envs.sandbox.files import parts_of, read_beneath
+from rollbook.envs.sandbox.host_processes import end_labelled
 from rollbook.envs.sandbox.judge import Evidence, judge, lost
 from rollbook.envs.sandbox.launch import ENV, limited
 from rollbook.envs.sandbox.namespaces import PATH
-from rollbook.envs.sandbox.processes import end_labelled
 from rollbook.envs.sandbox.protocol import FileRefused, Sandbox, Ticket, Wish
 from rollbook.envs.sandbox.removal import LOCAL, PATIENCE, remove_local
 from rollbook.envs.sandbox.result import ExecResult, Kind, SandboxInfo, SandboxLimits
