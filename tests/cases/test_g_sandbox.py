@@ -45,7 +45,7 @@ class Boxed(Environment):
         """Runs something."""
         assert self.box is not None
         # as many sandboxes as rollouts in flight, and each has its ticket
-        assert {each.id for each in self.keeper.registry.tickets()[0]} == self.provider.live == {self.box.info.id}
+        assert {each.id for each in self.keeper.tickets.read_all()[0]} == self.provider.live == {self.box.info.id}
         await self.box.exec(["sleep", str(seconds)])
         return "ran"
 
@@ -82,7 +82,7 @@ def test_every_sandbox_that_was_created_is_deleted(given: dict[str, Any], tmp_pa
     asyncio.run(work())
     assert len(set(made)) == 2
     assert provider.log == ["create", "ready", "remove", "create", "ready", "remove"]
-    assert (provider.live, keeper.registry.tickets()) == (set(), ([], []))
+    assert (provider.live, keeper.tickets.read_all()) == (set(), ([], []))
 
 
 # G13
@@ -109,7 +109,7 @@ def test_what_a_killed_launcher_left_is_swept_and_healthy_ones_live(given: dict[
     ) as launcher:
         assert launcher.stdout is not None
         assert int(launcher.stdout.readline()) == count
-        tickets, _ = Keeper(folder).registry.tickets()
+        tickets, _ = Keeper(folder).tickets.read_all()
         assert {each.owner for each in tickets} == {launcher.pid}
         assert all(0 < each.expires - since_boot() <= LIFETIME < 3600 for each in tickets)
         assert asyncio.run(sweep(folder)).removed == ()  # its owner lives
@@ -118,7 +118,7 @@ def test_what_a_killed_launcher_left_is_swept_and_healthy_ones_live(given: dict[
 
     async def next_start() -> None:
         async with sandbox(folder=folder) as mine:  # the first one of a process sweeps
-            assert [each.id for each in Keeper(folder).registry.tickets()[0]] == [mine.info.id]
+            assert [each.id for each in Keeper(folder).tickets.read_all()[0]] == [mine.info.id]
             assert (await sweep(folder)).removed == ()
             assert (await mine.exec(["true"])).ok
 
@@ -133,9 +133,9 @@ def test_a_long_healthy_one_moves_its_expiry_on(tmp_path: Path) -> None:
 
     async def work() -> None:
         box = await keeper.open(provider, WISH)
-        (first,), _ = keeper.registry.tickets()
+        (first,), _ = keeper.tickets.read_all()
         await asyncio.sleep(0.5)
-        (later,), _ = keeper.registry.tickets()
+        (later,), _ = keeper.tickets.read_all()
         assert later.expires > since_boot() > first.expires
         assert (await keeper.sweep(provider)).removed == ()
         await box.close()
@@ -176,7 +176,7 @@ def test_a_cancelled_start_or_command_leaves_none_and_a_failed_removal_is_seen(
         assert (await keeper.sweep(provider)).removed == (left.id,)
 
     asyncio.run(work())
-    assert (provider.live, keeper.leftovers(), keeper.registry.tickets()) == (set(), [], ([], []))
+    assert (provider.live, keeper.leftovers(), keeper.tickets.read_all()) == (set(), [], ([], []))
 
 
 def test_a_command_that_is_cancelled_stops_inside(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ MUTANTS = [
     mutant(
         "a sandbox may be made without a ticket",
         "keeper",
-        "            self.registry.put(ticket)\n        except OSError as error:",
+        "            self.tickets.put(ticket)\n        except OSError as error:",
         "            pass\n        except OSError as error:",
         KEEPER + "test_the_ticket_is_there_before_anything_is_made_and_gone_last",
     ),
@@ -35,8 +35,8 @@ MUTANTS = [
     mutant(
         "a failed removal is forgotten",
         "keeper",
-        "                if self.registry.has(ticket.id):\n",
-        "                self.registry.remove(ticket.id)\n                if False:\n",
+        "                if self.tickets.has(ticket.id):\n",
+        "                self.tickets.remove(ticket.id)\n                if False:\n",
         KEEPER + "test_closing_says_what_could_not_be_removed",
     ),
     mutant(
@@ -49,7 +49,7 @@ MUTANTS = [
     mutant(
         "nobody keeps a ticket alive",
         "keeper",
-        "            self._keeper.registry.write(self._ticket)",
+        "            self._keeper.tickets.write(self._ticket)",
         "            pass",
         KEEPER + "test_a_healthy_one_is_kept_alive_for_as_long_as_it_is_open",
     ),
@@ -139,17 +139,17 @@ MUTANTS = [
     ),
     mutant(
         "a ticket says which processes are its own",
-        "registry",
+        "tickets",
         "        if ticket.label != label_of(ticket.id):",
         "        if False:",
-        "registry.py::test_a_ticket_that_names_what_is_not_its_own_is_shown_and_left",
+        "tickets.py::test_a_ticket_that_names_what_is_not_its_own_is_shown_and_left",
     ),
     mutant(
         "a ticket says which folder is its own",
-        "registry",
+        "tickets",
         "        if ticket.workspace not in (None, str(self.workspace(ticket.id))):",
         "        if False:",
-        "registry.py::test_a_ticket_that_names_what_is_not_its_own_is_shown_and_left",
+        "tickets.py::test_a_ticket_that_names_what_is_not_its_own_is_shown_and_left",
     ),
     mutant(
         "a ticket says which groups are its own",

@@ -77,8 +77,8 @@ def use(
             return await work(opened)
         finally:
             await opened.close()
-            assert keeper.registry.tickets() == ([], [])
-            assert list(keeper.registry.folder.iterdir()) == []
+            assert keeper.tickets.read_all() == ([], [])
+            assert list(keeper.tickets.folder.iterdir()) == []
 
     return asyncio.run(inside())
 

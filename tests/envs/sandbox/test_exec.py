@@ -152,7 +152,7 @@ def test_a_sandbox_that_cannot_be_made_leaves_nothing(
     with pytest.raises(RolloutFailure, match=says) as caught:
         asyncio.run(keeper.open(provider, Wish(LIMITS, readonly=argv)))
     assert caught.value.reason is reason
-    assert keeper.registry.tickets() == ([], [])
+    assert keeper.tickets.read_all() == ([], [])
 
 
 UNPASSABLE = [[], [""], ["a\0b"], ["echo", "\ud800"], ["echo", "x" * (128 * 1024)], ["echo", *["y" * 1000] * 2000]]

@@ -48,7 +48,7 @@ def ticket(name: str = "old", **changes: object) -> Ticket:
 def test_the_ticket_is_there_before_anything_is_made_and_gone_last(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path / "t")
     seen: list[list[Ticket]] = []
-    provider = Scripted(on_create=lambda _: seen.append(keeper.registry.tickets()[0]))
+    provider = Scripted(on_create=lambda _: seen.append(keeper.tickets.read_all()[0]))
 
     async def work() -> None:
         box = await keeper.open(provider, WISH)
@@ -63,7 +63,7 @@ def test_the_ticket_is_there_before_anything_is_made_and_gone_last(tmp_path: Pat
 
     asyncio.run(work())
     assert provider.log == ["create", "ready", "remove"]
-    assert (provider.live, keeper.registry.tickets()) == (set(), ([], []))
+    assert (provider.live, keeper.tickets.read_all()) == (set(), ([], []))
 
 
 @pytest.mark.parametrize("step", ["creates", "readies"])
@@ -79,7 +79,7 @@ def test_a_failure_in_any_step_leaves_nothing(step: str, error: Exception, reaso
     with pytest.raises(RolloutFailure) as caught:
         asyncio.run(keeper.open(provider, WISH))
     assert caught.value.reason is reason
-    assert (provider.live, keeper.registry.tickets()) == (set(), ([], []))
+    assert (provider.live, keeper.tickets.read_all()) == (set(), ([], []))
 
 
 @pytest.mark.parametrize("step", ["creates", "readies"])
@@ -95,7 +95,7 @@ def test_a_cancellation_in_any_step_leaves_nothing(step: str, tmp_path: Path) ->
             await task
 
     asyncio.run(work())
-    assert (provider.live, keeper.registry.tickets()) == (set(), ([], []))
+    assert (provider.live, keeper.tickets.read_all()) == (set(), ([], []))
 
 
 def test_the_first_failure_is_told_and_a_failed_removal_stays_listed(tmp_path: Path) -> None:
@@ -126,11 +126,11 @@ def test_closing_says_what_could_not_be_removed(tmp_path: Path) -> None:
 def test_a_failed_removal_brings_no_ticket_back_that_another_sweep_took(tmp_path: Path) -> None:
     keeper, provider = Keeper(tmp_path / "t"), Scripted(removes=["busy"])
     asyncio.run(keeper.open(provider, WISH))
-    (left,) = keeper.registry.tickets()[0]
-    keeper.registry.remove(left.id)
+    (left,) = keeper.tickets.read_all()[0]
+    keeper.tickets.remove(left.id)
     with pytest.raises(SandboxRemains):
         asyncio.run(keeper.remove(provider, left))
-    assert keeper.registry.tickets() == ([], [])
+    assert keeper.tickets.read_all() == ([], [])
 
 
 def test_what_a_sweep_takes_and_what_it_leaves(tmp_path: Path) -> None:
@@ -146,15 +146,15 @@ def test_what_a_sweep_takes_and_what_it_leaves(tmp_path: Path) -> None:
         ticket("another-space-expired", space="pid:[7]", expires=since_boot() - 1),
         ticket("another-provider", provider="elsewhere", owner=pid, owner_started=start),
     ):
-        keeper.registry.put(each)
+        keeper.tickets.put(each)
         provider.live.add(each.id)
-    (keeper.registry.folder / "torn.json").write_text("{")
+    (keeper.tickets.folder / "torn.json").write_text("{")
     swept = asyncio.run(keeper.sweep(provider))
     gone = {"dead", "another-process-of-that-id", "expired", "before-the-boot", "another-space-expired"}
     assert set(swept.removed) == gone
     assert {each.id for each in swept.remaining} == {"another-provider", "torn.json"}
     assert provider.live == {"mine", "another-space", "another-provider"}
-    assert {each.id for each in keeper.registry.tickets()[0]} == provider.live
+    assert {each.id for each in keeper.tickets.read_all()[0]} == provider.live
 
 
 def test_a_healthy_one_is_kept_alive_for_as_long_as_it_is_open(tmp_path: Path) -> None:
@@ -167,14 +167,14 @@ def test_a_healthy_one_is_kept_alive_for_as_long_as_it_is_open(tmp_path: Path) -
             assert keeper.leftovers() == []
         await box.close()
         await asyncio.sleep(0.1)
-        assert keeper.registry.tickets() == ([], [])
+        assert keeper.tickets.read_all() == ([], [])
 
     asyncio.run(work())
 
 
 def test_a_registry_that_cannot_be_written_makes_nothing(tmp_path: Path) -> None:
     keeper, provider = Keeper(tmp_path / "t"), Scripted()
-    keeper.registry.folder.rmdir()
+    keeper.tickets.folder.rmdir()
     with pytest.raises(RolloutFailure, match="no ticket"):
         asyncio.run(keeper.open(provider, WISH))
     assert provider.log == []

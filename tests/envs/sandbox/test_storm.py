@@ -84,7 +84,7 @@ def test_a_hundred_at_once_leave_nothing(best: Namespaces, tmp_path: Path) -> No
     asyncio.run(all_at_once())
     assert len(ids) == 100
     assert remains(ids) == []
-    assert list(keeper.registry.folder.iterdir()) == []
+    assert list(keeper.tickets.folder.iterdir()) == []
     assert len(Path("/proc/self/mounts").read_text().splitlines()) == mounts
     assert len(os.listdir("/proc/self/fd")) == open_files
 
@@ -110,7 +110,7 @@ def test_many_cancelled_in_the_middle_leave_nothing(usual: Namespaces, tmp_path:
 
     asyncio.run(cancel_all())
     assert remains(ids) == []
-    assert list(keeper.registry.folder.iterdir()) == []
+    assert list(keeper.tickets.folder.iterdir()) == []
 
 
 def test_what_a_killed_owner_leaves_is_swept(usual: Namespaces, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_what_a_killed_owner_leaves_is_swept(usual: Namespaces, tmp_path: Path) 
             assert owner.stdout is not None
             assert owner.stdout.readline() == b"running\n"
             asyncio.run(until(lambda: len(sleepers()) == 6))
-            ids = {each.id for each in Keeper(folder).registry.tickets()[0]}
+            ids = {each.id for each in Keeper(folder).tickets.read_all()[0]}
             assert len(ids) == 3
             assert leftovers(folder) == []
         finally:

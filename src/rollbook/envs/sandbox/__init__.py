@@ -4,8 +4,8 @@ from rollbook.envs.sandbox.keeper import Keeper, Leftover, Swept
 from rollbook.envs.sandbox.opening import leftovers, open_sandbox, sandbox, sweep
 from rollbook.envs.sandbox.plain import NotIsolated
 from rollbook.envs.sandbox.protocol import CommandRefused, FileRefused, Provider, Sandbox, SandboxRemains, Ticket, Wish
-from rollbook.envs.sandbox.registry import default_folder
 from rollbook.envs.sandbox.result import Cause, ExecResult, Kind, SandboxInfo, SandboxLimits
+from rollbook.envs.sandbox.tickets import default_folder
 
 __all__ = [
     "Cause",

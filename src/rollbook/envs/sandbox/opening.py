@@ -17,8 +17,8 @@ from rollbook.envs.sandbox.launch import Rights
 from rollbook.envs.sandbox.namespaces import Namespaces, this_host
 from rollbook.envs.sandbox.plain import Plain
 from rollbook.envs.sandbox.protocol import Provider, Sandbox, Wish
-from rollbook.envs.sandbox.registry import default_folder
 from rollbook.envs.sandbox.result import Kind, SandboxLimits
+from rollbook.envs.sandbox.tickets import default_folder
 from rollbook.errors import UsageError
 from rollbook.trace.ending import RolloutFailure
 
@@ -52,8 +52,8 @@ async def open_sandbox(
     _on_linux()
     wanted = _kind(kind)
     keeper = Keeper(default_folder() if folder is None else folder)
-    if keeper.registry.folder not in _swept:
-        _swept.add(keeper.registry.folder)
+    if keeper.tickets.folder not in _swept:
+        _swept.add(keeper.tickets.folder)
         await keeper.sweep(Plain())
     return await keeper.open(await _provider(wanted, keeper), _wish(limits, network, readonly))
 
