@@ -14,7 +14,7 @@ def mutant(name: str, file: str, snippet: str, replacement: str, test: str) -> M
 
 KEEPER = "keeper.py::"
 HOSTILE = "hostile.py::"
-JUDGE = "judge.py::"
+CAUSES = "causes.py::"
 FILES = "files.py::"
 
 MUTANTS = [
@@ -55,17 +55,17 @@ MUTANTS = [
     ),
     mutant(
         "a launcher that failed is the policy's fault",
-        "judge",
+        "causes",
         "    if not started and not seen.killed and not seen.refused:",
         "    if False:",
-        JUDGE + "test_a_lost_host_takes_evidence",
+        CAUSES + "test_a_lost_host_takes_evidence",
     ),
     mutant(
         "a sandbox that filled its memory is a lost host",
-        "judge",
+        "causes",
         "    if not started and not seen.killed and not seen.refused:",
         "    if not started:",
-        JUDGE + "test_causes",
+        CAUSES + "test_causes",
     ),
     mutant(
         "an argument that cannot be passed is a lost host",

@@ -18,11 +18,11 @@ from pathlib import Path
 
 from rollbook.envs.finishing import to_its_end
 from rollbook.envs.foreign import one_line
+from rollbook.envs.sandbox.causes import Evidence, exec_result, lost
 from rollbook.envs.sandbox.child import Child, check_command, end_group, ended_by_itself, spawn
 from rollbook.envs.sandbox.files import parts_of, read_beneath
 from rollbook.envs.sandbox.groups import Counts, counts, find_parents, make_groups
 from rollbook.envs.sandbox.host_processes import end_labelled
-from rollbook.envs.sandbox.judge import Evidence, judge, lost
 from rollbook.envs.sandbox.launch import Host, Launch, Rights, limited
 from rollbook.envs.sandbox.protocol import FileRefused, Sandbox, Ticket, Wish
 from rollbook.envs.sandbox.removal import LOCAL, PATIENCE, remove_local
@@ -193,7 +193,7 @@ class _Inside:
             raise lost(f"a command could not be started: {error}") from error
         finally:
             self.running -= 1
-        return judge(ended, f"{mark}\n".encode(), self._evidence(before), limits)
+        return exec_result(ended, f"{mark}\n".encode(), self._evidence(before), limits)
 
     def _start(self, argv: Sequence[str], mark: str, label: str, limits: SandboxLimits) -> subprocess.Popen[bytes]:
         data = self._launch.host.sieve if self._launch.kind is Kind.BUBBLEWRAP else None

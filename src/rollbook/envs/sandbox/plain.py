@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rollbook.envs.finishing import to_its_end
+from rollbook.envs.sandbox.causes import Evidence, exec_result, lost
 from rollbook.envs.sandbox.child import Child, check_command, end_group, spawn
 from rollbook.envs.sandbox.files import parts_of, read_beneath
 from rollbook.envs.sandbox.host_processes import end_labelled
-from rollbook.envs.sandbox.judge import Evidence, judge, lost
 from rollbook.envs.sandbox.launch import ENV, limited
 from rollbook.envs.sandbox.namespaces import PATH
 from rollbook.envs.sandbox.protocol import FileRefused, Sandbox, Ticket, Wish
@@ -92,7 +92,7 @@ class _Folder:
             ended = await child.run(process, seconds)
         except OSError as error:
             raise lost(f"a command could not be started: {error}") from error
-        return judge(ended, b"", Evidence(), limits)
+        return exec_result(ended, b"", Evidence(), limits)
 
     async def write(self, path: str, data: bytes) -> None:
         await asyncio.to_thread(self._write, path, data)
