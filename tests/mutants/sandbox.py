@@ -12,7 +12,7 @@ def mutant(name: str, file: str, snippet: str, replacement: str, test: str) -> M
     return Mutant(name, f"envs/sandbox/{file}.py", snippet, replacement, f"tests/envs/sandbox/test_{test}")
 
 
-KEEPER = "keeper.py::"
+LIFECYCLE = "lifecycle.py::"
 HOSTILE = "hostile.py::"
 CAUSES = "causes.py::"
 FILES = "files.py::"
@@ -20,38 +20,38 @@ FILES = "files.py::"
 MUTANTS = [
     mutant(
         "a sandbox may be made without a ticket",
-        "keeper",
+        "lifecycle",
         "            self.tickets.put(ticket)\n        except OSError as error:",
         "            pass\n        except OSError as error:",
-        KEEPER + "test_the_ticket_is_there_before_anything_is_made_and_gone_last",
+        LIFECYCLE + "test_the_ticket_is_there_before_anything_is_made_and_gone_last",
     ),
     mutant(
         "a cancelled creation is left behind",
-        "keeper",
+        "lifecycle",
         "        except BaseException:\n            await self._drop(provider, ticket)",
         "        except BaseException:",
-        KEEPER + "test_a_cancellation_in_any_step_leaves_nothing",
+        LIFECYCLE + "test_a_cancellation_in_any_step_leaves_nothing",
     ),
     mutant(
         "a failed removal is forgotten",
-        "keeper",
+        "lifecycle",
         "                if self.tickets.has(ticket.id):\n",
         "                self.tickets.remove(ticket.id)\n                if False:\n",
-        KEEPER + "test_closing_says_what_could_not_be_removed",
+        LIFECYCLE + "test_closing_says_what_could_not_be_removed",
     ),
     mutant(
         "an owner is known by its id alone",
-        "keeper",
+        "lifecycle",
         "not is_running(ticket.owner, ticket.owner_started)",
         "started(ticket.owner) is None",
-        KEEPER + "test_what_a_sweep_takes_and_what_it_leaves",
+        LIFECYCLE + "test_what_a_sweep_takes_and_what_it_leaves",
     ),
     mutant(
         "nobody keeps a ticket alive",
-        "keeper",
-        "            self._keeper.tickets.write(self._ticket)",
+        "lifecycle",
+        "            self._lifecycle.tickets.write(self._ticket)",
         "            pass",
-        KEEPER + "test_a_healthy_one_is_kept_alive_for_as_long_as_it_is_open",
+        LIFECYCLE + "test_a_healthy_one_is_kept_alive_for_as_long_as_it_is_open",
     ),
     mutant(
         "a launcher that failed is the policy's fault",

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rollbook.envs.sandbox import Keeper, Swept, Wish, leftovers, sweep
+from rollbook.envs.sandbox import SandboxLifecycle, Swept, Wish, leftovers, sweep
 from rollbook.envs.sandbox.groups import find_parents
 from rollbook.envs.sandbox.host_processes import labelled
 from rollbook.envs.sandbox.namespaces import Namespaces
@@ -18,14 +18,14 @@ from tests.envs.sandbox.made import LIMITS, SHELL, TAG, until
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from rollbook.envs.sandbox import Keeper, Wish
+from rollbook.envs.sandbox import SandboxLifecycle, Wish
 from tests.envs.sandbox.made import LIMITS, provider
 
 made, rest = provider(sys.argv[2]), sys.argv[3]
 
 async def main():
-    keeper = Keeper(Path(sys.argv[1]))
-    boxes = [await keeper.open(made, Wish(LIMITS)) for _ in range(3)]
+    lifecycle = SandboxLifecycle(Path(sys.argv[1]))
+    boxes = [await lifecycle.open(made, Wish(LIMITS)) for _ in range(3)]
     async with asyncio.TaskGroup() as group:
         for box in boxes:
             group.create_task(box.exec(["sh", "-c", f"(setsid sleep {rest} &) ; sleep {rest}"], seconds=70))
@@ -62,11 +62,11 @@ def sleepers() -> list[str]:
 
 
 def test_a_hundred_at_once_leave_nothing(best: Namespaces, tmp_path: Path) -> None:
-    keeper, ids = Keeper(tmp_path / "t"), set[str]()
+    lifecycle, ids = SandboxLifecycle(tmp_path / "t"), set[str]()
     script = ["sleep 0.3; echo $0", f"sleep 81.{TAG} & exit 1", "kill -9 $$", "exec sleep 30"]
 
     async def one(number: int) -> None:
-        box = await keeper.open(best, Wish(LIMITS))
+        box = await lifecycle.open(best, Wish(LIMITS))
         ids.add(box.info.id)
         try:
             done = await box.exec([*SHELL, script[number % 4], str(number)], seconds=1.0 if number % 4 == 3 else 20.0)
@@ -84,16 +84,16 @@ def test_a_hundred_at_once_leave_nothing(best: Namespaces, tmp_path: Path) -> No
     asyncio.run(all_at_once())
     assert len(ids) == 100
     assert remains(ids) == []
-    assert list(keeper.tickets.folder.iterdir()) == []
+    assert list(lifecycle.tickets.folder.iterdir()) == []
     assert len(Path("/proc/self/mounts").read_text().splitlines()) == mounts
     assert len(os.listdir("/proc/self/fd")) == open_files
 
 
 def test_many_cancelled_in_the_middle_leave_nothing(usual: Namespaces, tmp_path: Path) -> None:
-    keeper, ids = Keeper(tmp_path / "t"), set[str]()
+    lifecycle, ids = SandboxLifecycle(tmp_path / "t"), set[str]()
 
     async def one(number: int) -> None:
-        box = await keeper.open(usual, Wish(LIMITS))
+        box = await lifecycle.open(usual, Wish(LIMITS))
         ids.add(box.info.id)
         try:
             await box.exec([*SHELL, f"sleep 91.{TAG} & sleep 91.{TAG}"], seconds=60.0)
@@ -110,7 +110,7 @@ def test_many_cancelled_in_the_middle_leave_nothing(usual: Namespaces, tmp_path:
 
     asyncio.run(cancel_all())
     assert remains(ids) == []
-    assert list(keeper.tickets.folder.iterdir()) == []
+    assert list(lifecycle.tickets.folder.iterdir()) == []
 
 
 def test_what_a_killed_owner_leaves_is_swept(usual: Namespaces, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_what_a_killed_owner_leaves_is_swept(usual: Namespaces, tmp_path: Path) 
             assert owner.stdout is not None
             assert owner.stdout.readline() == b"running\n"
             asyncio.run(until(lambda: len(sleepers()) == 6))
-            ids = {each.id for each in Keeper(folder).tickets.read_all()[0]}
+            ids = {each.id for each in SandboxLifecycle(folder).tickets.read_all()[0]}
             assert len(ids) == 3
             assert leftovers(folder) == []
         finally:

@@ -1,6 +1,6 @@
 """Sandboxes: code of the policy runs in them, bounded, apart from the host, and leaves nothing behind."""
 
-from rollbook.envs.sandbox.keeper import Keeper, Leftover, Swept
+from rollbook.envs.sandbox.lifecycle import Leftover, SandboxLifecycle, Swept
 from rollbook.envs.sandbox.opening import leftovers, open_sandbox, sandbox, sweep
 from rollbook.envs.sandbox.plain import NotIsolated
 from rollbook.envs.sandbox.protocol import CommandRefused, FileRefused, Provider, Sandbox, SandboxRemains, Ticket, Wish
@@ -12,13 +12,13 @@ __all__ = [
     "CommandRefused",
     "ExecResult",
     "FileRefused",
-    "Keeper",
     "Kind",
     "Leftover",
     "NotIsolated",
     "Provider",
     "Sandbox",
     "SandboxInfo",
+    "SandboxLifecycle",
     "SandboxLimits",
     "SandboxRemains",
     "Swept",

@@ -230,7 +230,7 @@ class _Inside:
         return await to_its_end(asyncio.to_thread(_read, folder, path, limit))
 
     async def close(self) -> None:
-        """The keeper removes it."""
+        """`SandboxLifecycle` removes it."""
 
 
 def _read(folder: int, path: str, limit: int) -> bytes:

@@ -116,7 +116,7 @@ class _Folder:
             os.close(folder)
 
     async def close(self) -> None:
-        """The keeper removes it."""
+        """`SandboxLifecycle` removes it."""
 
 
 def _kill(process: subprocess.Popen[bytes], label: str) -> None:

@@ -1,4 +1,4 @@
-"""The sandbox as environments see it, and the provider behind it as the keeper sees it.
+"""The sandbox as environments see it, and the provider behind it as their lifecycle sees it.
 
 Order of a sandbox's life: its ticket is on disk before anything is made; `Provider.create` makes what the ticket names,
 `Provider.ready` waits until it can be used; `Provider.remove` takes away all that a ticket names, whatever of it is

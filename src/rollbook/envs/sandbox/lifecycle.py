@@ -28,7 +28,7 @@ from rollbook.envs.sandbox.tickets import TicketFolder, label_of
 from rollbook.errors import RollbookError, boundary
 from rollbook.trace.ending import Reason, RolloutFailure
 
-__all__ = ["Keeper", "Leftover", "Swept"]
+__all__ = ["Leftover", "SandboxLifecycle", "Swept"]
 
 LIFETIME = 1800.0
 """Seconds until a ticket expires that nobody moves on."""
@@ -55,7 +55,7 @@ class Swept:
     """What could not be removed."""
 
 
-class Keeper:
+class SandboxLifecycle:
     """Opens, closes and sweeps sandboxes, with their tickets in one folder."""
 
     def __init__(self, folder: Path, lifetime: float = LIFETIME) -> None:
@@ -80,7 +80,7 @@ class Keeper:
         except BaseException:
             await self._drop(provider, ticket)
             raise
-        return _Kept(self, provider, ticket, inside)
+        return _Opened(self, provider, ticket, inside)
 
     async def _drop(self, provider: Provider, ticket: Ticket) -> None:
         """Remove what was begun; what remains is noted, for the first failure is the one to tell."""
@@ -160,19 +160,19 @@ def _gone(ticket: Ticket) -> str | None:
     return "expired" if ticket.expires < since_boot() else None
 
 
-class _Kept:
+class _Opened:
     """A sandbox with its ticket: it is kept alive until it is closed."""
 
-    def __init__(self, keeper: Keeper, provider: Provider, ticket: Ticket, inside: Sandbox) -> None:
-        self._keeper, self._provider, self._ticket, self._inside = keeper, provider, ticket, inside
+    def __init__(self, lifecycle: SandboxLifecycle, provider: Provider, ticket: Ticket, inside: Sandbox) -> None:
+        self._lifecycle, self._provider, self._ticket, self._inside = lifecycle, provider, ticket, inside
         self._closed = False
-        self._timer = asyncio.get_running_loop().call_later(keeper.lifetime / 3, self._move_on)
+        self._timer = asyncio.get_running_loop().call_later(lifecycle.lifetime / 3, self._move_on)
 
     def _move_on(self) -> None:
-        self._ticket = msgspec.structs.replace(self._ticket, expires=since_boot() + self._keeper.lifetime)
+        self._ticket = msgspec.structs.replace(self._ticket, expires=since_boot() + self._lifecycle.lifetime)
         with suppress(OSError):  # a full disk: the ticket that is there has two more thirds of its time
-            self._keeper.tickets.write(self._ticket)
-        self._timer = asyncio.get_running_loop().call_later(self._keeper.lifetime / 3, self._move_on)
+            self._lifecycle.tickets.write(self._ticket)
+        self._timer = asyncio.get_running_loop().call_later(self._lifecycle.lifetime / 3, self._move_on)
 
     def _open(self) -> Sandbox:
         if self._closed:
@@ -199,4 +199,4 @@ class _Kept:
             return
         self._closed = True
         self._timer.cancel()
-        await self._keeper.remove(self._provider, self._ticket)
+        await self._lifecycle.remove(self._provider, self._ticket)
