@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from rollbook.envs import Environment, tool
-from rollbook.envs.sandbox import Sandbox, SandboxLifecycle, SandboxLimits, Wish, leftovers, sandbox, sweep
+from rollbook.envs.sandbox import Sandbox, SandboxLifecycle, SandboxLimits, SandboxSpec, leftovers, sandbox, sweep
 from rollbook.envs.sandbox.host_processes import labelled, since_boot
 from rollbook.envs.sandbox.lifecycle import LIFETIME
 from rollbook.export import export
@@ -24,7 +24,7 @@ from tests.cases.case import Script, bits, bytes_renderer, calls, report, says
 from tests.envs.sandbox.made import until
 from tests.envs.sandbox.scripted import Scripted, Step
 
-WISH = Wish(SandboxLimits())
+SPEC = SandboxSpec(SandboxLimits())
 
 # G12
 
@@ -37,7 +37,7 @@ class Boxed(Environment):
         self.box: Sandbox | None = None
 
     async def setup(self, task: Task) -> list[Message]:
-        self.box = await self.lifecycle.open(self.provider, WISH)
+        self.box = await self.lifecycle.open(self.provider, SPEC)
         return [*task.messages()]
 
     @tool
@@ -132,7 +132,7 @@ def test_a_long_healthy_one_moves_its_expiry_on(tmp_path: Path) -> None:
     lifecycle, provider = SandboxLifecycle(tmp_path / "t", lifetime=0.2), Scripted()
 
     async def work() -> None:
-        box = await lifecycle.open(provider, WISH)
+        box = await lifecycle.open(provider, SPEC)
         (first,), _ = lifecycle.tickets.read_all()
         await asyncio.sleep(0.5)
         (later,), _ = lifecycle.tickets.read_all()
@@ -158,7 +158,7 @@ def test_a_cancelled_start_or_command_leaves_none_and_a_failed_removal_is_seen(
 
     async def work() -> None:
         async def attempt() -> None:
-            box = await lifecycle.open(provider, WISH)
+            box = await lifecycle.open(provider, SPEC)
             try:
                 await box.exec(["sleep", "1000"])
             finally:

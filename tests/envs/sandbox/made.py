@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from rollbook.envs.sandbox import Sandbox, SandboxLifecycle, SandboxLimits, Wish
+from rollbook.envs.sandbox import Sandbox, SandboxLifecycle, SandboxLimits, SandboxSpec
 from rollbook.envs.sandbox.namespaces import Namespaces
 from rollbook.envs.sandbox.opening import candidates
 from rollbook.trace.ending import RolloutFailure
@@ -41,7 +41,7 @@ def _working() -> dict[str, Namespaces]:
 async def _works(provider: Namespaces) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         try:
-            opened = await SandboxLifecycle(Path(folder) / "t").open(provider, Wish(LIMITS))
+            opened = await SandboxLifecycle(Path(folder) / "t").open(provider, SandboxSpec(LIMITS))
         except RolloutFailure:
             return False
         try:
@@ -72,7 +72,7 @@ def use(
 
     async def inside() -> Value:
         lifecycle = SandboxLifecycle(folder / "tickets")
-        opened = await lifecycle.open(provider, Wish(limits, network))
+        opened = await lifecycle.open(provider, SandboxSpec(limits, network))
         try:
             return await work(opened)
         finally:

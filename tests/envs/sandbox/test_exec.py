@@ -23,7 +23,7 @@ from rollbook.envs.sandbox import (
     Sandbox,
     SandboxLifecycle,
     SandboxLimits,
-    Wish,
+    SandboxSpec,
     sandbox,
 )
 from rollbook.envs.sandbox.host_processes import PROC, labelled
@@ -150,7 +150,7 @@ def test_a_sandbox_that_cannot_be_made_leaves_nothing(
     lifecycle, provider = SandboxLifecycle(tmp_path / "t"), Namespaces(Kind.UNSHARE, Rights.USER, this_host())
     provider.launch = Wrong(Kind.UNSHARE, Rights.USER, this_host())
     with pytest.raises(RolloutFailure, match=says) as caught:
-        asyncio.run(lifecycle.open(provider, Wish(LIMITS, readonly=argv)))
+        asyncio.run(lifecycle.open(provider, SandboxSpec(LIMITS, readonly=argv)))
     assert caught.value.reason is reason
     assert lifecycle.tickets.read_all() == ([], [])
 
@@ -194,7 +194,7 @@ def test_a_folder_that_is_asked_for_is_seen_and_cannot_be_written(made: Namespac
 
     async def work() -> None:
         lifecycle = SandboxLifecycle(tmp_path / "t")
-        box = await lifecycle.open(made, Wish(LIMITS, readonly=(folder,)))
+        box = await lifecycle.open(made, SandboxSpec(LIMITS, readonly=(folder,)))
         try:
             assert (await box.exec(["ls", folder])).ok
             assert not (await box.exec([*SHELL, f": > {folder}/x"])).ok

@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rollbook.envs.sandbox import SandboxLifecycle, SandboxLimits, SandboxRemains, Ticket, Wish
+from rollbook.envs.sandbox import SandboxLifecycle, SandboxLimits, SandboxRemains, SandboxSpec, Ticket
 from rollbook.envs.sandbox.host_processes import boot_id, pid_space, since_boot, started
 from rollbook.trace.ending import Reason, RolloutFailure
 from tests.envs.sandbox.scripted import Scripted, Step
 
-WISH = Wish(SandboxLimits())
+SPEC = SandboxSpec(SandboxLimits())
 
 
 def dead() -> tuple[int, int]:
@@ -51,7 +51,7 @@ def test_the_ticket_is_there_before_anything_is_made_and_gone_last(tmp_path: Pat
     provider = Scripted(on_create=lambda _: seen.append(lifecycle.tickets.read_all()[0]))
 
     async def work() -> None:
-        box = await lifecycle.open(provider, WISH)
+        box = await lifecycle.open(provider, SPEC)
         (written,) = seen[0]
         assert written.id == box.info.id
         assert (written.owner, written.groups) == (os.getpid(), (f"group-{written.id}",))
@@ -77,7 +77,7 @@ def test_the_ticket_is_there_before_anything_is_made_and_gone_last(tmp_path: Pat
 def test_a_failure_in_any_step_leaves_nothing(step: str, error: Exception, reason: Reason, tmp_path: Path) -> None:
     lifecycle, provider = SandboxLifecycle(tmp_path / "t"), Scripted(**{step: [Step(error=error)]})
     with pytest.raises(RolloutFailure) as caught:
-        asyncio.run(lifecycle.open(provider, WISH))
+        asyncio.run(lifecycle.open(provider, SPEC))
     assert caught.value.reason is reason
     assert (provider.live, lifecycle.tickets.read_all()) == (set(), ([], []))
 
@@ -87,7 +87,7 @@ def test_a_cancellation_in_any_step_leaves_nothing(step: str, tmp_path: Path) ->
     lifecycle, provider = SandboxLifecycle(tmp_path / "t"), Scripted(**{step: [Step(seconds=30)]})
 
     async def work() -> None:
-        task = asyncio.create_task(lifecycle.open(provider, WISH))
+        task = asyncio.create_task(lifecycle.open(provider, SPEC))
         await asyncio.sleep(0.02)
         assert len(provider.live) == 1
         task.cancel()
@@ -102,7 +102,7 @@ def test_the_first_failure_is_told_and_a_failed_removal_stays_listed(tmp_path: P
     provider = Scripted(readies=[Step(error=RolloutFailure(Reason.SANDBOX_LOST, "first"))], removes=["busy", "busy"])
     lifecycle = SandboxLifecycle(tmp_path / "t")
     with pytest.raises(RolloutFailure, match="first"):
-        asyncio.run(lifecycle.open(provider, WISH))
+        asyncio.run(lifecycle.open(provider, SPEC))
     (left,) = lifecycle.leftovers()
     assert left.why == "busy"
     swept = asyncio.run(lifecycle.sweep(provider))
@@ -115,7 +115,7 @@ def test_closing_says_what_could_not_be_removed(tmp_path: Path) -> None:
     provider, lifecycle = Scripted(removes=["device busy"]), SandboxLifecycle(tmp_path / "t")
 
     async def work() -> None:
-        box = await lifecycle.open(provider, WISH)
+        box = await lifecycle.open(provider, SPEC)
         with pytest.raises(SandboxRemains, match="device busy"):
             await box.close()
 
@@ -125,7 +125,7 @@ def test_closing_says_what_could_not_be_removed(tmp_path: Path) -> None:
 
 def test_a_failed_removal_brings_no_ticket_back_that_another_sweep_took(tmp_path: Path) -> None:
     lifecycle, provider = SandboxLifecycle(tmp_path / "t"), Scripted(removes=["busy"])
-    asyncio.run(lifecycle.open(provider, WISH))
+    asyncio.run(lifecycle.open(provider, SPEC))
     (left,) = lifecycle.tickets.read_all()[0]
     lifecycle.tickets.remove(left.id)
     with pytest.raises(SandboxRemains):
@@ -161,7 +161,7 @@ def test_a_healthy_one_is_kept_alive_for_as_long_as_it_is_open(tmp_path: Path) -
     lifecycle, provider = SandboxLifecycle(tmp_path / "t", lifetime=0.15), Scripted()
 
     async def work() -> None:
-        box = await lifecycle.open(provider, WISH)
+        box = await lifecycle.open(provider, SPEC)
         for _ in range(8):
             await asyncio.sleep(0.05)
             assert lifecycle.leftovers() == []
@@ -176,5 +176,5 @@ def test_a_registry_that_cannot_be_written_makes_nothing(tmp_path: Path) -> None
     lifecycle, provider = SandboxLifecycle(tmp_path / "t"), Scripted()
     lifecycle.tickets.folder.rmdir()
     with pytest.raises(RolloutFailure, match="no ticket"):
-        asyncio.run(lifecycle.open(provider, WISH))
+        asyncio.run(lifecycle.open(provider, SPEC))
     assert provider.log == []

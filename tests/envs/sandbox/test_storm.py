@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rollbook.envs.sandbox import SandboxLifecycle, Swept, Wish, leftovers, sweep
+from rollbook.envs.sandbox import SandboxLifecycle, SandboxSpec, Swept, leftovers, sweep
 from rollbook.envs.sandbox.groups import find_parents
 from rollbook.envs.sandbox.host_processes import labelled
 from rollbook.envs.sandbox.namespaces import Namespaces
@@ -18,14 +18,14 @@ from tests.envs.sandbox.made import LIMITS, SHELL, TAG, until
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from rollbook.envs.sandbox import SandboxLifecycle, Wish
+from rollbook.envs.sandbox import SandboxLifecycle, SandboxSpec
 from tests.envs.sandbox.made import LIMITS, provider
 
 made, rest = provider(sys.argv[2]), sys.argv[3]
 
 async def main():
     lifecycle = SandboxLifecycle(Path(sys.argv[1]))
-    boxes = [await lifecycle.open(made, Wish(LIMITS)) for _ in range(3)]
+    boxes = [await lifecycle.open(made, SandboxSpec(LIMITS)) for _ in range(3)]
     async with asyncio.TaskGroup() as group:
         for box in boxes:
             group.create_task(box.exec(["sh", "-c", f"(setsid sleep {rest} &) ; sleep {rest}"], seconds=70))
@@ -66,7 +66,7 @@ def test_a_hundred_at_once_leave_nothing(best: Namespaces, tmp_path: Path) -> No
     script = ["sleep 0.3; echo $0", f"sleep 81.{TAG} & exit 1", "kill -9 $$", "exec sleep 30"]
 
     async def one(number: int) -> None:
-        box = await lifecycle.open(best, Wish(LIMITS))
+        box = await lifecycle.open(best, SandboxSpec(LIMITS))
         ids.add(box.info.id)
         try:
             done = await box.exec([*SHELL, script[number % 4], str(number)], seconds=1.0 if number % 4 == 3 else 20.0)
@@ -93,7 +93,7 @@ def test_many_cancelled_in_the_middle_leave_nothing(usual: Namespaces, tmp_path:
     lifecycle, ids = SandboxLifecycle(tmp_path / "t"), set[str]()
 
     async def one(number: int) -> None:
-        box = await lifecycle.open(usual, Wish(LIMITS))
+        box = await lifecycle.open(usual, SandboxSpec(LIMITS))
         ids.add(box.info.id)
         try:
             await box.exec([*SHELL, f"sleep 91.{TAG} & sleep 91.{TAG}"], seconds=60.0)

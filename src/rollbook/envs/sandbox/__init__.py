@@ -3,7 +3,15 @@
 from rollbook.envs.sandbox.lifecycle import Leftover, SandboxLifecycle, Swept
 from rollbook.envs.sandbox.opening import leftovers, open_sandbox, sandbox, sweep
 from rollbook.envs.sandbox.plain import NotIsolated
-from rollbook.envs.sandbox.protocol import CommandRefused, FileRefused, Provider, Sandbox, SandboxRemains, Ticket, Wish
+from rollbook.envs.sandbox.protocol import (
+    CommandRefused,
+    FileRefused,
+    Provider,
+    Sandbox,
+    SandboxRemains,
+    SandboxSpec,
+    Ticket,
+)
 from rollbook.envs.sandbox.result import Cause, ExecResult, Kind, SandboxInfo, SandboxLimits
 from rollbook.envs.sandbox.tickets import default_folder
 
@@ -21,9 +29,9 @@ __all__ = [
     "SandboxLifecycle",
     "SandboxLimits",
     "SandboxRemains",
+    "SandboxSpec",
     "Swept",
     "Ticket",
-    "Wish",
     "default_folder",
     "leftovers",
     "open_sandbox",

@@ -22,7 +22,7 @@ import msgspec
 
 from rollbook.envs.finishing import to_its_end
 from rollbook.envs.sandbox.host_processes import boot_id, is_running, pid_space, since_boot, started
-from rollbook.envs.sandbox.protocol import Provider, Sandbox, SandboxRemains, Ticket, Wish
+from rollbook.envs.sandbox.protocol import Provider, Sandbox, SandboxRemains, SandboxSpec, Ticket
 from rollbook.envs.sandbox.result import ExecResult, SandboxInfo, SandboxLimits
 from rollbook.envs.sandbox.tickets import TicketFolder, label_of
 from rollbook.errors import RollbookError, boundary
@@ -63,7 +63,7 @@ class SandboxLifecycle:
         self.tickets = TicketFolder(folder)
         self.lifetime = lifetime
 
-    async def open(self, provider: Provider, wish: Wish) -> Sandbox:
+    async def open(self, provider: Provider, spec: SandboxSpec) -> Sandbox:
         """A new sandbox. Raises `RolloutFailure`; then nothing of it is left but what `leftovers` shows."""
         ticket = self._ticket(provider)
         try:
@@ -72,8 +72,8 @@ class SandboxLifecycle:
             raise RolloutFailure(Reason.SANDBOX_LOST, f"no ticket could be written: {error}") from error
         try:
             with boundary("sandbox", _ProviderError):
-                await provider.create(ticket, wish)
-                inside = await provider.ready(ticket, wish)
+                await provider.create(ticket, spec)
+                inside = await provider.ready(ticket, spec)
         except _ProviderError as error:
             await self._drop(provider, ticket)
             raise RolloutFailure(Reason.ENV_SETUP, error) from error

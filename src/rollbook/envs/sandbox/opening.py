@@ -16,7 +16,7 @@ from rollbook.envs.sandbox.launch import Rights
 from rollbook.envs.sandbox.lifecycle import Leftover, SandboxLifecycle, Swept
 from rollbook.envs.sandbox.namespaces import Namespaces, this_host
 from rollbook.envs.sandbox.plain import Plain
-from rollbook.envs.sandbox.protocol import Provider, Sandbox, Wish
+from rollbook.envs.sandbox.protocol import Provider, Sandbox, SandboxSpec
 from rollbook.envs.sandbox.result import Kind, SandboxLimits
 from rollbook.envs.sandbox.tickets import default_folder
 from rollbook.errors import UsageError
@@ -55,15 +55,15 @@ async def open_sandbox(
     if lifecycle.tickets.folder not in _swept:
         _swept.add(lifecycle.tickets.folder)
         await lifecycle.sweep(Plain())
-    return await lifecycle.open(await _provider(wanted, lifecycle), _wish(limits, network, readonly))
+    return await lifecycle.open(await _provider(wanted, lifecycle), _spec(limits, network, readonly))
 
 
-def _wish(limits: SandboxLimits, network: bool, readonly: Sequence[str | Path]) -> Wish:
+def _spec(limits: SandboxLimits, network: bool, readonly: Sequence[str | Path]) -> SandboxSpec:
     places = tuple(os.path.realpath(each) for each in readonly)
     for each in places:
         if each == "/" or each.split("/")[1] in OWN:
             raise UsageError(f"readonly: {each} has a place of its own inside; give a folder that lies elsewhere")
-    return Wish(limits, network, places)
+    return SandboxSpec(limits, network, places)
 
 
 @asynccontextmanager
@@ -146,7 +146,7 @@ async def choose(providers: Sequence[Provider], lifecycle: SandboxLifecycle) -> 
 async def _tried(provider: Provider, lifecycle: SandboxLifecycle) -> str | None:
     """What was wrong; None: a command ran."""
     try:
-        opened = await lifecycle.open(provider, Wish(DEFAULT_LIMITS))
+        opened = await lifecycle.open(provider, SandboxSpec(DEFAULT_LIMITS))
         try:
             done = await opened.exec(["true"])
         finally:

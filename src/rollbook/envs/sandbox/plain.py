@@ -21,7 +21,7 @@ from rollbook.envs.sandbox.files import parts_of, read_beneath
 from rollbook.envs.sandbox.host_processes import end_labelled
 from rollbook.envs.sandbox.launch import ENV, limited
 from rollbook.envs.sandbox.namespaces import PATH
-from rollbook.envs.sandbox.protocol import FileRefused, Sandbox, Ticket, Wish
+from rollbook.envs.sandbox.protocol import FileRefused, Sandbox, SandboxSpec, Ticket
 from rollbook.envs.sandbox.removal import LOCAL, PATIENCE, remove_local
 from rollbook.envs.sandbox.result import ExecResult, Kind, SandboxInfo, SandboxLimits
 
@@ -42,8 +42,8 @@ class Plain:
         del name
         return (), True
 
-    async def create(self, ticket: Ticket, wish: Wish) -> None:
-        del wish
+    async def create(self, ticket: Ticket, spec: SandboxSpec) -> None:
+        del spec
         assert ticket.workspace is not None
         warnings.warn(
             f"sandbox {ticket.id} is plain: it isolates nothing. Code in it reads and changes what this user can, and "
@@ -56,8 +56,8 @@ class Plain:
         except OSError as error:
             raise lost(f"no workspace: {error}") from error
 
-    async def ready(self, ticket: Ticket, wish: Wish) -> Sandbox:
-        return _Folder(ticket, wish)
+    async def ready(self, ticket: Ticket, spec: SandboxSpec) -> Sandbox:
+        return _Folder(ticket, spec)
 
     async def remove(self, ticket: Ticket) -> None:
         await to_its_end(asyncio.to_thread(remove_local, ticket))
@@ -66,9 +66,9 @@ class Plain:
 class _Folder:
     """A folder in which commands run."""
 
-    def __init__(self, ticket: Ticket, wish: Wish) -> None:
+    def __init__(self, ticket: Ticket, spec: SandboxSpec) -> None:
         assert ticket.workspace is not None
-        self._ticket, self._wish = ticket, wish
+        self._ticket, self._spec = ticket, spec
         self._place = ticket.workspace
         self._numbers = itertools.count(1)
 
@@ -80,7 +80,7 @@ class _Folder:
         self, argv: Sequence[str], *, stdin: bytes = b"", seconds: float = 10.0, limits: SandboxLimits | None = None
     ) -> ExecResult:
         check_command(argv)
-        limits = self._wish.limits if limits is None else limits
+        limits = self._spec.limits if limits is None else limits
         label = f"{self._ticket.label}/{next(self._numbers)}"
         name, _, value = label.partition("=")
         env = {**ENV, "PATH": f"{ENV['PATH']}:{PATH}", "HOME": self._place, "TMPDIR": self._place, name: value}
