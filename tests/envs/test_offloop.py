@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from rollbook.envs import Environment, ProcessLost, check_env, close_processes, compute, in_process, off_loop
+from rollbook.envs.offloop import cores
 from rollbook.envs.process_pool import ProcessPool
 from rollbook.errors import UsageError
 from rollbook.rewards import score_trace
@@ -274,8 +275,8 @@ def test_no_more_compute_at_once_than_there_are_cores() -> None:
 
     async def scenario() -> None:
         async with asyncio.TaskGroup() as group:
-            for _ in range(4 * (os.cpu_count() or 1)):
+            for _ in range(4 * cores()):
                 group.create_task(compute(work))
 
     asyncio.run(scenario())
-    assert most == (os.cpu_count() or 1)
+    assert most == cores()

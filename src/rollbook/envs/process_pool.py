@@ -32,9 +32,9 @@ class ProcessLost(RollbookError):
 class ProcessPool:
     """Belongs to one event loop."""
 
-    def __init__(self, limit: int | None = None) -> None:
-        """`limit`: so many at once; None: the machine's cores."""
-        self._slots = asyncio.Semaphore(limit or os.cpu_count() or 1)
+    def __init__(self, limit: int) -> None:
+        """`limit`: so many at once."""
+        self._slots = asyncio.Semaphore(limit)
         self._idle: list[_Server] = []
         self._busy: set[_Server] = set()
 
