@@ -77,8 +77,8 @@ MUTANTS = [
     mutant(
         "who shuts its own workspace loses a host",
         "launch",
-        """'echo "$1" >&2; shift; cd /workspace || exit 126; exec""",
-        """'cd /workspace || exit 126; echo "$1" >&2; shift; exec""",
+        """'echo "$1" >&2; shift; cd {WORKSPACE} || exit 126; exec""",
+        """'cd {WORKSPACE} || exit 126; echo "$1" >&2; shift; exec""",
         HOSTILE + "test_who_shuts_its_own_workspace_loses_no_host",
     ),
     mutant(

@@ -46,7 +46,7 @@ def test_a_failure_inside_closes_it(tmp_path: Path) -> None:
     assert list((tmp_path / "t").iterdir()) == []
 
 
-@pytest.mark.parametrize("place", ["/", "/tmp", "/proc/self", "/dev"])
+@pytest.mark.parametrize("place", ["/", "/tmp", "/proc/self", "/dev", "/workspace/x"])
 def test_folders_that_a_sandbox_has_for_itself_are_refused(place: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="place of its own"):
         asyncio.run(open_sandbox(readonly=[place], folder=tmp_path / "t"))

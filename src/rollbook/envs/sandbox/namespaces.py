@@ -23,7 +23,7 @@ from rollbook.envs.sandbox.child import Child, check_command, end_group, ended_b
 from rollbook.envs.sandbox.files import parts_of, read_beneath
 from rollbook.envs.sandbox.groups import Counts, counts, find_parents, make_groups
 from rollbook.envs.sandbox.host_processes import end_labelled
-from rollbook.envs.sandbox.launch import Host, Launch, Rights, limited
+from rollbook.envs.sandbox.launch import HELD_WORKSPACE, Host, Launch, Rights, limited
 from rollbook.envs.sandbox.protocol import FileRefused, Sandbox, SandboxSpec, Ticket
 from rollbook.envs.sandbox.removal import LOCAL, PATIENCE, remove_local
 from rollbook.envs.sandbox.result import ExecResult, Kind, SandboxInfo, SandboxLimits
@@ -159,7 +159,8 @@ class _Inside:
         self.running = 0
         """Commands that have not ended."""
         try:
-            self.folder = os.open(f"/proc/{holder.pid}/root/tmp/workspace", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            place = f"/proc/{holder.pid}/root{HELD_WORKSPACE}"
+            self.folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise lost(f"the workspace is gone: {error}") from error
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from rollbook.envs.sandbox.launch import Rights
+from rollbook.envs.sandbox.launch import OWN_PLACES, Rights
 from rollbook.envs.sandbox.lifecycle import Leftover, SandboxLifecycle, Swept
 from rollbook.envs.sandbox.namespaces import Namespaces, this_host
 from rollbook.envs.sandbox.plain import Plain
@@ -25,9 +25,6 @@ from rollbook.trace.ending import RolloutFailure
 __all__ = ["leftovers", "open_sandbox", "sandbox", "sweep"]
 
 DEFAULT_LIMITS = SandboxLimits()
-
-OWN = ("tmp", "workspace", "proc", "dev")
-"""Folders at the top that a sandbox has for itself."""
 
 _working: dict[Kind | None, Provider] = {}
 """By what was asked for: the provider that has been seen to work in this process."""
@@ -61,7 +58,7 @@ async def open_sandbox(
 def _spec(limits: SandboxLimits, network: bool, readonly: Sequence[str | Path]) -> SandboxSpec:
     places = tuple(os.path.realpath(each) for each in readonly)
     for each in places:
-        if each == "/" or each.split("/")[1] in OWN:
+        if each == "/" or f"/{each.split('/')[1]}" in OWN_PLACES:
             raise UsageError(f"readonly: {each} has a place of its own inside; give a folder that lies elsewhere")
     return SandboxSpec(limits, network, places)
 
