@@ -90,17 +90,23 @@ class Objects:
 
 
 def _open(url: str) -> ObjectStore:
+    if not url.isprintable():  # some would be dropped in silence, and another place be written to
+        raise ConfigError("the URL of the object store cannot be read: it holds control characters")
     try:
         parts = urlsplit(url)
     except ValueError as error:
         raise ConfigError(f"the URL of the object store cannot be read: {error}") from None
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise ConfigError(
-            f"{parts.scheme}://{parts.hostname}{parts.path}: the URL of an object store holds no credentials, no query "
-            "and no fragment; credentials come from the environment (AWS_ACCESS_KEY_ID ...)"
+            f"{parts.scheme}://{parts.hostname or ''}{parts.path}: the URL of an object store holds no credentials, no "
+            "query and no fragment; credentials come from the environment (AWS_ACCESS_KEY_ID ...)"
         )
     if parts.scheme not in _SCHEMES:
         raise ConfigError(f"'{url}' is no URL of an object store; known schemes: {', '.join(_SCHEMES)}")
+    if parts.scheme == "file" and (parts.netloc not in ("", "localhost") or not parts.path.startswith("/")):
+        raise ConfigError(f"{url} names no folder of this machine; write file:///folder, from the root on")
+    if parts.scheme == "file" and not parts.path.strip("/"):
+        raise ConfigError(f"{url} is the root of the file system; give a folder of its own")
     if parts.scheme == "memory":
         return _memory(url.rstrip("/"))
     try:
