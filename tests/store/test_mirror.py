@@ -253,6 +253,18 @@ def test_without_the_extra_a_url_is_refused_with_the_remedy() -> None:
     assert told.startswith("s3://bucket/run: an object store needs the extra objects")
 
 
+def test_looking_for_a_run_makes_no_folder_where_there_is_none(tmp_path: Path) -> None:
+    (tmp_path / "an empty one").mkdir()
+    for name, says in (
+        ("there/run", "no such folder"),
+        ("an empty one", "is missing"),
+        ("an%20empty%20one", "is missing"),
+    ):
+        with pytest.raises(StoreError, match=f"holds no run.*{says}"):
+            open_run(f"file://{tmp_path}/{name}", cache=tmp_path / "cache")
+    assert [each.name for each in tmp_path.iterdir()] == ["an empty one"]
+
+
 def test_a_spool_is_of_one_run(tmp_path: Path) -> None:
     first, second = RunWriter.create(tmp_path / "a"), RunWriter.create(tmp_path / "b")
     create_spool(tmp_path / "spool", first.manifest)

@@ -27,7 +27,7 @@ def fetch_run(url: str, cache: Path) -> Path:
 
     A URL under which another run was mirrored since gets another folder.
     """
-    objects = Objects(url)
+    objects = Objects(url, make=False)
     files = sort_pieces(objects.list())
     manifest = files.pop(MANIFEST, None)
     if manifest is None:
