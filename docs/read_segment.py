@@ -1,10 +1,11 @@
 """Reads Rollbook segments without Rollbook: python read_segment.py RUN [PART_OF_A_ROLLOUT_ID], or FILE.seg... for RUN
 
-It needs msgspec (for MessagePack), zstandard and numpy, and follows docs/trace-format.md, format version 1. What it
-gives is what a trainer takes: for each trainable branch of a trace the token ids, masks, float32 log-probabilities,
-policy versions and turn numbers, bit for bit as Rollbook itself reads them.
+It needs msgspec (for MessagePack), zstandard and numpy, and follows docs/trace-format.md: files of version 1, folders
+of version 2. What it gives is what a trainer takes: for each trainable branch of a trace the token ids, masks, float32
+log-probabilities, policy versions and turn numbers, bit for bit as Rollbook itself reads them.
 """
 
+import json
 import struct
 import sys
 import zlib
@@ -20,12 +21,9 @@ PREFIX = struct.Struct("<4sBBHIQII")
 ROW = struct.Struct("<BBHIII")
 FILE, TRACE = 1, 2
 SECTIONS = {1: "head", 2: "text", 3: "tokens", 4: "calls", 5: "tail"}
-FORMAT, WIRE = 1, 1
-SAMPLED = 2
+FOLDER, FORMAT, WIRE, SAMPLED = 2, 1, 1, 2
 ORIGINS = ("policy", "environment", "user", "harness", "subagent", "synthetic")
-TOKENS, RUNS, SAMPLED_COUNT, LOGPROBS, RESCORED, VERSIONS, SEGMENTS = range(2, 9)
-COLUMNS = {"tokens": TOKENS, "runs": RUNS, "logprobs": LOGPROBS}
-COLUMNS |= {"rescored": RESCORED, "versions": VERSIONS, "segments": SEGMENTS}
+COLUMNS = {"tokens": 2, "runs": 3, "logprobs": 5, "rescored": 6, "versions": 7, "segments": 8}
 
 
 def check(fine: bool, problem: str) -> None:
@@ -42,11 +40,10 @@ def frames(data: bytes) -> Iterator[tuple[int, bytes, dict[int, bytes]]]:
         check(magic == b"RBF1", f"no frame at byte {offset}")
         check(zlib.crc32(data[offset : offset + PREFIX.size - 4]) == prefix_crc, f"damaged prefix at byte {offset}")
         check(wire <= WIRE, f"written by a newer version ({wire})")
-        start = offset + PREFIX.size
-        body = start + head_length
+        body = offset + PREFIX.size + head_length
         if body + body_length > len(data):
             return
-        head = data[start:body]
+        head = data[body - head_length : body]
         check(zlib.crc32(head) == head_crc, f"damaged head at byte {offset}")
         sections: dict[int, bytes] = {}
         for name, codec, _, stored, raw, crc in ROW.iter_unpack(head[: count * ROW.size]):
@@ -58,7 +55,7 @@ def frames(data: bytes) -> Iterator[tuple[int, bytes, dict[int, bytes]]]:
             sections[name] = packed
             body += stored
         yield kind, head[count * ROW.size :], sections
-        offset = start + head_length + body_length
+        offset += PREFIX.size + head_length + body_length
 
 
 def unpack(data: bytes) -> Any:
@@ -70,9 +67,8 @@ def unpack(data: bytes) -> Any:
 def unescape(value: Any) -> Any:
     """Undo the escapes of a ``wtf8`` section."""
     if isinstance(value, str):
-        if value.startswith("\u0100"):
-            return int(value[1:])
-        return value.encode("latin-1").decode("utf-8", "surrogatepass")
+        whole = value.startswith("\u0100")
+        return int(value[1:]) if whole else value.encode("latin-1").decode("utf-8", "surrogatepass")
     if isinstance(value, dict):
         return {unescape(key): unescape(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -112,10 +108,8 @@ def nodes(trace: dict[str, Any]) -> list[dict[str, Any]]:
     rows = []
     for index, (counts, text) in enumerate(zip(columns["counts"], trace["text"]["nodes"], strict=True)):
         row = {"parent": int(counts[0]), "origin": ORIGINS[counts[1]], **text}
-        for name, kind in COLUMNS.items():
-            row[name] = columns[name][ends[index, kind] - counts[kind] : ends[index, kind]]
-        kinds = np.repeat(row["runs"][:, 0], row["runs"][:, 1])
-        row["sampled"] = kinds == SAMPLED
+        row |= {name: columns[name][ends[index, n] - counts[n] : ends[index, n]] for name, n in COLUMNS.items()}
+        row["sampled"] = np.repeat(*row["runs"].T) == SAMPLED
         rows.append(row)
     return rows
 
@@ -123,8 +117,7 @@ def nodes(trace: dict[str, Any]) -> list[dict[str, Any]]:
 def on_mask(mask: np.ndarray, values: np.ndarray, absent: float) -> np.ndarray:
     """`values` where the mask is true; `absent` elsewhere, and everywhere where there are no values."""
     full = np.full(len(mask), absent, values.dtype)
-    if len(values):
-        full[mask] = values
+    full[mask] = values if len(values) else absent
     return full
 
 
@@ -137,19 +130,16 @@ def samples(trace: dict[str, Any]) -> list[dict[str, Any]]:
     rows, head, calls = nodes(trace), trace["head"], trace["calls"]["calls"]
     turns = np.cumsum([row["origin"] == "policy" for row in rows]) - 1
     parents = {row["parent"] for row in rows}
-    owned: set[int] = set()
-    found = []
+    owned, found = set[int](), list[dict[str, Any]]()
     for leaf in (node for node in range(len(rows)) if node not in parents):
         path = [leaf]
         while rows[path[0]]["parent"] >= 0:
             path.insert(0, rows[path[0]]["parent"])
-        marks = {rows[node].get("mark") for node in path}
-        if not head["agent"]["trainable"] or marks & {"rejected", "redacted"}:
+        if not head["agent"]["trainable"] or {rows[node].get("mark") for node in path} & {"rejected", "redacted"}:
             continue
         fresh = [node for node in path if node not in owned and rows[node]["sampled"].any()]
         owned |= set(path)
-        trained = {node for node in fresh if trains(rows[node], calls, head["policies"])}
-        if trained:
+        if trained := {node for node in fresh if trains(rows[node], calls, head["policies"])}:
             found.append(sample([(node, rows[node]) for node in path], trained, turns))
     return found
 
@@ -173,16 +163,26 @@ def sample(path: list[tuple[int, dict[str, Any]]], trained: set[int], turns: np.
     return {name: np.concatenate(rows) for name, rows in parts.items()}
 
 
-def order(path: str) -> tuple[bool, str, int]:
+def run_files(run: Path) -> list[str]:
+    """The segments of a run: its owner's, and those of the part of each worker."""
+    manifest = json.loads((run / "run.json").read_bytes())
+    check(manifest["format"] == "rollbook-run" and manifest["version"] <= FOLDER, f"{run}: unknown or newer format")
+    named = {place for place in run.glob("writers/[A-Za-z0-9_-]*") if len(place.name) <= 100}
+    parts = named.difference(run.glob("writers/*[!A-Za-z0-9_.-]*"))
+    return [str(path) for place in (run, *parts) for path in place.glob("segments/*.seg")]
+
+
+def order(path: str) -> tuple[bool, str, int, str]:
     """Files of one run as they count: the parts under writers/ by name, the run's own last; within each by number."""
     place, found = Path(path).absolute().parent.parent, Path(path).stem.rpartition("-")[2]
-    return place.parent.name != "writers", place.name, int(found) if found.isdecimal() else 0
+    part = place.parent.name == "writers" and not (place / "run.json").is_file()
+    return not part, place.name, int(found) if found.isdecimal() else -1, Path(path).name
 
 
 def main(words: list[str]) -> None:
     """One line per trace and one per sample. Of a rollout that several segments hold, the latest counts."""
-    runs = [word for word in words[:1] if Path(word, "run.json").is_file()]
-    paths = [str(path) for run in runs for path in Path(run).glob("**/segments/*.seg")]
+    runs = [Path(word) for word in words[:1] if Path(word, "run.json").is_file()]
+    paths = [path for run in runs for path in run_files(run)]
     paths, parts = paths + [w for w in words if w[-4:] == ".seg"], [w for w in words[len(runs) :] if w[-4:] != ".seg"]
     check(len(paths) > 0 and len(parts) < 2, "python read_segment.py RUN|FILE.seg... [PART_OF_A_ROLLOUT_ID]")
     lines: dict[str, list[str]] = {}

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from rollbook.envs import Environment, tool
-from rollbook.envs.sandbox import Keeper, Sandbox, SandboxLimits, Wish, leftovers, sandbox, sweep
-from rollbook.envs.sandbox.keeper import LIFETIME
-from rollbook.envs.sandbox.processes import labelled, since_boot
+from rollbook.envs.sandbox import Sandbox, SandboxLifecycle, SandboxLimits, SandboxSpec, leftovers, sandbox, sweep
+from rollbook.envs.sandbox.host_processes import labelled, since_boot
+from rollbook.envs.sandbox.lifecycle import LIFETIME
 from rollbook.export import export
 from rollbook.rollout import group
 from rollbook.store import RunReader, RunWriter
@@ -24,7 +24,7 @@ from tests.cases.case import Script, bits, bytes_renderer, calls, report, says
 from tests.envs.sandbox.made import until
 from tests.envs.sandbox.scripted import Scripted, Step
 
-WISH = Wish(SandboxLimits())
+SPEC = SandboxSpec(SandboxLimits())
 
 # G12
 
@@ -32,12 +32,12 @@ WISH = Wish(SandboxLimits())
 class Boxed(Environment):
     """Opens a sandbox in `setup` and closes it in `cleanup`."""
 
-    def __init__(self, keeper: Keeper, provider: Scripted) -> None:
-        self.keeper, self.provider = keeper, provider
+    def __init__(self, lifecycle: SandboxLifecycle, provider: Scripted) -> None:
+        self.lifecycle, self.provider = lifecycle, provider
         self.box: Sandbox | None = None
 
     async def setup(self, task: Task) -> list[Message]:
-        self.box = await self.keeper.open(self.provider, WISH)
+        self.box = await self.lifecycle.open(self.provider, SPEC)
         return [*task.messages()]
 
     @tool
@@ -45,7 +45,7 @@ class Boxed(Environment):
         """Runs something."""
         assert self.box is not None
         # as many sandboxes as rollouts in flight, and each has its ticket
-        assert {each.id for each in self.keeper.registry.tickets()[0]} == self.provider.live == {self.box.info.id}
+        assert {each.id for each in self.lifecycle.tickets.read_all()[0]} == self.provider.live == {self.box.info.id}
         await self.box.exec(["sleep", str(seconds)])
         return "ran"
 
@@ -65,12 +65,12 @@ def test_every_sandbox_that_was_created_is_deleted(given: dict[str, Any], tmp_pa
         readies=[Step(error=RolloutFailure(Reason.SANDBOX_LOST, "never ready"))],
         on_create=lambda ticket: made.append(ticket.id),
     )
-    keeper = Keeper(tmp_path / "t")
+    lifecycle = SandboxLifecycle(tmp_path / "t")
     script = Script([calls("run", '{"seconds": 30}'), says("done")])
 
     async def work() -> None:
         task = asyncio.create_task(
-            group(lambda: Boxed(keeper, provider), Task(id="t", prompt="go"), script.loaded(), 1)
+            group(lambda: Boxed(lifecycle, provider), Task(id="t", prompt="go"), script.loaded(), 1)
         )
         await until(lambda: len(script.prompts) > 0)
         await asyncio.sleep(0.05)
@@ -82,7 +82,7 @@ def test_every_sandbox_that_was_created_is_deleted(given: dict[str, Any], tmp_pa
     asyncio.run(work())
     assert len(set(made)) == 2
     assert provider.log == ["create", "ready", "remove", "create", "ready", "remove"]
-    assert (provider.live, keeper.registry.tickets()) == (set(), ([], []))
+    assert (provider.live, lifecycle.tickets.read_all()) == (set(), ([], []))
 
 
 # G13
@@ -109,7 +109,7 @@ def test_what_a_killed_launcher_left_is_swept_and_healthy_ones_live(given: dict[
     ) as launcher:
         assert launcher.stdout is not None
         assert int(launcher.stdout.readline()) == count
-        tickets, _ = Keeper(folder).registry.tickets()
+        tickets, _ = SandboxLifecycle(folder).tickets.read_all()
         assert {each.owner for each in tickets} == {launcher.pid}
         assert all(0 < each.expires - since_boot() <= LIFETIME < 3600 for each in tickets)
         assert asyncio.run(sweep(folder)).removed == ()  # its owner lives
@@ -118,7 +118,7 @@ def test_what_a_killed_launcher_left_is_swept_and_healthy_ones_live(given: dict[
 
     async def next_start() -> None:
         async with sandbox(folder=folder) as mine:  # the first one of a process sweeps
-            assert [each.id for each in Keeper(folder).registry.tickets()[0]] == [mine.info.id]
+            assert [each.id for each in SandboxLifecycle(folder).tickets.read_all()[0]] == [mine.info.id]
             assert (await sweep(folder)).removed == ()
             assert (await mine.exec(["true"])).ok
 
@@ -129,15 +129,15 @@ def test_what_a_killed_launcher_left_is_swept_and_healthy_ones_live(given: dict[
 
 
 def test_a_long_healthy_one_moves_its_expiry_on(tmp_path: Path) -> None:
-    keeper, provider = Keeper(tmp_path / "t", lifetime=0.2), Scripted()
+    lifecycle, provider = SandboxLifecycle(tmp_path / "t", lifetime=0.2), Scripted()
 
     async def work() -> None:
-        box = await keeper.open(provider, WISH)
-        (first,), _ = keeper.registry.tickets()
+        box = await lifecycle.open(provider, SPEC)
+        (first,), _ = lifecycle.tickets.read_all()
         await asyncio.sleep(0.5)
-        (later,), _ = keeper.registry.tickets()
+        (later,), _ = lifecycle.tickets.read_all()
         assert later.expires > since_boot() > first.expires
-        assert (await keeper.sweep(provider)).removed == ()
+        assert (await lifecycle.sweep(provider)).removed == ()
         await box.close()
 
     asyncio.run(work())
@@ -154,11 +154,11 @@ def test_a_cancelled_start_or_command_leaves_none_and_a_failed_removal_is_seen(
     during = given["cancel_at"][place]
     busy = given["rm_result"]
     provider = Scripted(creates=[Step(30.0)] if "run" in during else [], removes=[busy, busy])
-    keeper = Keeper(tmp_path / "t")
+    lifecycle = SandboxLifecycle(tmp_path / "t")
 
     async def work() -> None:
         async def attempt() -> None:
-            box = await keeper.open(provider, WISH)
+            box = await lifecycle.open(provider, SPEC)
             try:
                 await box.exec(["sleep", "1000"])
             finally:
@@ -169,14 +169,14 @@ def test_a_cancelled_start_or_command_leaves_none_and_a_failed_removal_is_seen(
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled() or busy in str(task.exception())
-        (left,) = keeper.leftovers()
+        (left,) = lifecycle.leftovers()
         assert left.why == busy
         assert provider.live == {left.id}
-        assert [each.why for each in (await keeper.sweep(provider)).remaining] == [busy]
-        assert (await keeper.sweep(provider)).removed == (left.id,)
+        assert [each.why for each in (await lifecycle.sweep(provider)).remaining] == [busy]
+        assert (await lifecycle.sweep(provider)).removed == (left.id,)
 
     asyncio.run(work())
-    assert (provider.live, keeper.leftovers(), keeper.registry.tickets()) == (set(), [], ([], []))
+    assert (provider.live, lifecycle.leftovers(), lifecycle.tickets.read_all()) == (set(), [], ([], []))
 
 
 def test_a_command_that_is_cancelled_stops_inside(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from rollbook.envs import Environment, ProcessLost, check_env, close_processes, compute, in_process, off_loop
-from rollbook.envs.processes import Processes
+from rollbook.envs.offloop import cores
+from rollbook.envs.process_pool import ProcessPool
 from rollbook.errors import UsageError
 from rollbook.rewards import score_trace
 from rollbook.trace import Ending, Reason, Task, Trace, TraceHead
@@ -165,7 +166,7 @@ def wait_until_gone(pid: int) -> bool:
 
 def test_a_cancelled_call_kills_its_process() -> None:
     async def scenario() -> int:
-        pool = Processes(1)
+        pool = ProcessPool(1)
         pid = await pool.call(os.getpid)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
@@ -184,11 +185,11 @@ def burn_for_long() -> None:
 
 PARENT = """
 import asyncio, os, sys
-from rollbook.envs.processes import Processes
+from rollbook.envs.process_pool import ProcessPool
 from tests.envs.test_offloop import burn_for_long
 
 async def main():
-    pool = Processes(1)
+    pool = ProcessPool(1)
     print(await pool.call(os.getpid), flush=True)
     await pool.call(burn_for_long)
 
@@ -274,8 +275,8 @@ def test_no_more_compute_at_once_than_there_are_cores() -> None:
 
     async def scenario() -> None:
         async with asyncio.TaskGroup() as group:
-            for _ in range(4 * (os.cpu_count() or 1)):
+            for _ in range(4 * cores()):
                 group.create_task(compute(work))
 
     asyncio.run(scenario())
-    assert most == (os.cpu_count() or 1)
+    assert most == cores()

@@ -80,7 +80,7 @@ MUTANTS = [
     ),
     Mutant(
         "a cancelled call leaves its process running",
-        "envs/processes.py",
+        "envs/process_pool.py",
         "            except BaseException:\n                server.kill()\n                raise",
         "            except BaseException:\n                raise",
         "tests/envs/test_offloop.py::test_a_cancelled_call_kills_its_process",

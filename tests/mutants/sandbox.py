@@ -12,60 +12,60 @@ def mutant(name: str, file: str, snippet: str, replacement: str, test: str) -> M
     return Mutant(name, f"envs/sandbox/{file}.py", snippet, replacement, f"tests/envs/sandbox/test_{test}")
 
 
-KEEPER = "keeper.py::"
+LIFECYCLE = "lifecycle.py::"
 HOSTILE = "hostile.py::"
-JUDGE = "judge.py::"
+CAUSES = "causes.py::"
 FILES = "files.py::"
 
 MUTANTS = [
     mutant(
         "a sandbox may be made without a ticket",
-        "keeper",
-        "            self.registry.put(ticket)\n        except OSError as error:",
+        "lifecycle",
+        "            self.tickets.put(ticket)\n        except OSError as error:",
         "            pass\n        except OSError as error:",
-        KEEPER + "test_the_ticket_is_there_before_anything_is_made_and_gone_last",
+        LIFECYCLE + "test_the_ticket_is_there_before_anything_is_made_and_gone_last",
     ),
     mutant(
         "a cancelled creation is left behind",
-        "keeper",
+        "lifecycle",
         "        except BaseException:\n            await self._drop(provider, ticket)",
         "        except BaseException:",
-        KEEPER + "test_a_cancellation_in_any_step_leaves_nothing",
+        LIFECYCLE + "test_a_cancellation_in_any_step_leaves_nothing",
     ),
     mutant(
         "a failed removal is forgotten",
-        "keeper",
-        "                if self.registry.has(ticket.id):\n",
-        "                self.registry.remove(ticket.id)\n                if False:\n",
-        KEEPER + "test_closing_says_what_could_not_be_removed",
+        "lifecycle",
+        "                if self.tickets.has(ticket.id):\n",
+        "                self.tickets.remove(ticket.id)\n                if False:\n",
+        LIFECYCLE + "test_closing_says_what_could_not_be_removed",
     ),
     mutant(
         "an owner is known by its id alone",
-        "keeper",
+        "lifecycle",
         "not is_running(ticket.owner, ticket.owner_started)",
         "started(ticket.owner) is None",
-        KEEPER + "test_what_a_sweep_takes_and_what_it_leaves",
+        LIFECYCLE + "test_what_a_sweep_takes_and_what_it_leaves",
     ),
     mutant(
         "nobody keeps a ticket alive",
-        "keeper",
-        "            self._keeper.registry.write(self._ticket)",
+        "lifecycle",
+        "            self._lifecycle.tickets.write(self._ticket)",
         "            pass",
-        KEEPER + "test_a_healthy_one_is_kept_alive_for_as_long_as_it_is_open",
+        LIFECYCLE + "test_a_healthy_one_is_kept_alive_for_as_long_as_it_is_open",
     ),
     mutant(
         "a launcher that failed is the policy's fault",
-        "judge",
+        "causes",
         "    if not started and not seen.killed and not seen.refused:",
         "    if False:",
-        JUDGE + "test_a_lost_host_takes_evidence",
+        CAUSES + "test_a_lost_host_takes_evidence",
     ),
     mutant(
         "a sandbox that filled its memory is a lost host",
-        "judge",
+        "causes",
         "    if not started and not seen.killed and not seen.refused:",
         "    if not started:",
-        JUDGE + "test_causes",
+        CAUSES + "test_causes",
     ),
     mutant(
         "an argument that cannot be passed is a lost host",
@@ -77,8 +77,8 @@ MUTANTS = [
     mutant(
         "who shuts its own workspace loses a host",
         "launch",
-        """'echo "$1" >&2; shift; cd /workspace || exit 126; exec""",
-        """'cd /workspace || exit 126; echo "$1" >&2; shift; exec""",
+        """'echo "$1" >&2; shift; cd {WORKSPACE} || exit 126; exec""",
+        """'cd {WORKSPACE} || exit 126; echo "$1" >&2; shift; exec""",
         HOSTILE + "test_who_shuts_its_own_workspace_loses_no_host",
     ),
     mutant(
@@ -132,31 +132,31 @@ MUTANTS = [
     ),
     mutant(
         "processes of others with the same beginning are ended",
-        "processes",
+        "host_processes",
         'each.startswith(label + b"/")',
         "each.startswith(label)",
-        "processes.py::test_a_label_is_found_whole_or_before_a_stroke",
+        "host_processes.py::test_a_label_is_found_whole_or_before_a_stroke",
     ),
     mutant(
         "a ticket says which processes are its own",
-        "registry",
+        "tickets",
         "        if ticket.label != label_of(ticket.id):",
         "        if False:",
-        "registry.py::test_a_ticket_that_names_what_is_not_its_own_is_shown_and_left",
+        "tickets.py::test_a_ticket_that_names_what_is_not_its_own_is_shown_and_left",
     ),
     mutant(
         "a ticket says which folder is its own",
-        "registry",
+        "tickets",
         "        if ticket.workspace not in (None, str(self.workspace(ticket.id))):",
         "        if False:",
-        "registry.py::test_a_ticket_that_names_what_is_not_its_own_is_shown_and_left",
+        "tickets.py::test_a_ticket_that_names_what_is_not_its_own_is_shown_and_left",
     ),
     mutant(
         "a ticket says which groups are its own",
         "removal",
         "if is_group_of(ticket.id, each)]",
         "if each]",
-        "processes.py::test_a_group_that_is_none_of_its_own_is_left_alone",
+        "host_processes.py::test_a_group_that_is_none_of_its_own_is_left_alone",
     ),
     mutant(
         "a process without an id here is killed by id 0",
@@ -167,17 +167,17 @@ MUTANTS = [
     ),
     mutant(
         "a dead owner that nobody waited for is alive",
-        "processes",
+        "host_processes",
         'None if state in (b"Z", b"X") else int(rest[18])',
         "int(rest[18])",
-        "processes.py::test_a_process_is_known_by_its_start",
+        "host_processes.py::test_a_process_is_known_by_its_start",
     ),
     mutant(
         "folders behind a link are opened up",
         "removal",
         "        if folder.is_symlink():",
         "        if False:",
-        "processes.py::test_a_workspace_that_became_a_link_is_removed_as_a_link",
+        "host_processes.py::test_a_workspace_that_became_a_link_is_removed_as_a_link",
     ),
     mutant(
         "keys are shared",

@@ -10,7 +10,7 @@ FRAME, SEGMENT, APPEND = "tests/store/test_frame.py", "tests/store/test_segment.
 FOLDER, WRITER, JOURNAL = "tests/store/test_folder.py", "tests/store/test_writer.py", "tests/store/test_journal.py"
 REPAIR, READER, NOTES = "tests/store/test_repair.py", "tests/store/test_reader.py", "tests/store/test_notes.py"
 REDACT, PARTS = "tests/store/test_redact.py", "tests/store/test_parts.py"
-MIRROR = "tests/store/test_mirror.py"
+MIRROR, PLAIN_FILE = "tests/store/test_mirror.py", "tests/store/test_plain_file.py"
 VERSIONS = f"{SEGMENT}::test_other_versions_and_kinds_are_refused_by_name"
 ONCE = f"{WRITER}::test_an_id_is_in_a_run_once"
 
@@ -50,12 +50,29 @@ def repair(name: str, snippet: str, replacement: str, test: str) -> Mutant:
     return Mutant(f"repair: {name}", "store/repair.py", snippet, replacement, f"{REPAIR}::{test}")
 
 
+def plain_file(name: str, snippet: str, replacement: str, test: str) -> Mutant:
+    """A rule of opening what others may have made."""
+    return Mutant(f"plain file: {name}", "store/plain_file.py", snippet, replacement, f"{PLAIN_FILE}::{test}")
+
+
 def mirror(name: str, snippet: str, replacement: str, test: str) -> Mutant:
     """A rule of copying to an object store."""
     return Mutant(f"mirror: {name}", "store/mirror.py", snippet, replacement, test)
 
 
 MUTANTS = [
+    plain_file("a link is followed", " | os.O_NOFOLLOW", "", "test_nothing_is_made_where_a_dangling_link_leads"),
+    plain_file("a pipe is opened", "if not S_ISREG(", "if not (", "test_the_way_is_looked_at_from_the_root_on"),
+    plain_file(
+        "folders may be links", "if way.is_symlink():", "if False:", "test_a_link_in_a_run_leads_nobody_out_of_it"
+    ),
+    Mutant(
+        "append: a temporary file may be a link",
+        "store/append.py",
+        "try:\n        temporary.unlink(missing_ok=True)",
+        "try:\n        pass",
+        f"{PLAIN_FILE}::test_what_is_replaced_is_not_written_through_a_link",
+    ),
     frame("the prefix's CRC is not looked at", "sound and fits)", "fits)", "test_the_prefix_has_its_own_crc"),
     frame(
         "the head's CRC is not looked at",
@@ -132,8 +149,8 @@ MUTANTS = [
     append("a new file may replace one", "os.O_EXCL if new else 0", "0", "test_a_new_file_never_replaces_one"),
     append(
         "a temporary file stays",
-        "temporary.unlink(missing_ok=True)",
-        "pass",
+        "    with suppress(OSError):\n            temporary.unlink(missing_ok=True)",
+        "    pass",
         "test_a_failed_replacement_leaves_the_old_file",
     ),
     folder(
@@ -180,8 +197,8 @@ MUTANTS = [
     writer("a closed writer writes", "if self._closed:", "if False:", f"{WRITER}::test_a_closed_writer_writes_nothing"),
     folder(
         "parts are passed over",
-        "places = (*part_folders(folder), folder)",
-        "places = (folder,)",
+        "for place in (*part_folders(folder), folder)]",
+        "for place in (folder,)]",
         "test_opening_a_run_finds_what_all_parts_left",
         PARTS,
     ),
@@ -344,7 +361,7 @@ MUTANTS = [
     Mutant(
         "notes: a stream is cut while it is written",
         "store/notes.py",
-        "        if _lock(file.fileno()):",
+        "        if _lock(file.descriptor):",
         "        if True:",
         f"{NOTES}::test_opening_the_run_leaves_a_stream_alone_that_is_being_written",
     ),

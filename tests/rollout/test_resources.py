@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from rollbook.envs import tool
+from rollbook.envs.offloop import cores
 from rollbook.errors import ConfigError
 from rollbook.rollout import Limiter, Limits, ResourceLimit, Resources
-from rollbook.rollout.resources import cores
 from rollbook.trace import Message, Reason, Task, TimeSplit, Trace
 from tests.rollout.made import Engine, Talk, attempt, call, says, why
 

@@ -32,7 +32,7 @@ from tests.store.runs import SMALL, Ledger, Step, abandon, step_lists
 
 pytest.importorskip("obstore")
 
-from rollbook.store.fetch import fetch_run
+from rollbook.store.fetch import fetch_parts, fetch_run
 from rollbook.store.mirror import ObjectMirror
 from rollbook.store.objects import Objects
 from rollbook.store.pieces import pack_piece, piece_key
@@ -253,6 +253,18 @@ def test_without_the_extra_a_url_is_refused_with_the_remedy() -> None:
     assert told.startswith("s3://bucket/run: an object store needs the extra objects")
 
 
+def test_looking_for_a_run_makes_no_folder_where_there_is_none(tmp_path: Path) -> None:
+    (tmp_path / "an empty one").mkdir()
+    for name, says in (
+        ("there/run", "no such folder"),
+        ("an empty one", "is missing"),
+        ("an%20empty%20one", "is missing"),
+    ):
+        with pytest.raises(StoreError, match=f"holds no run.*{says}"):
+            open_run(f"file://{tmp_path}/{name}", cache=tmp_path / "cache")
+    assert [each.name for each in tmp_path.iterdir()] == ["an empty one"]
+
+
 def test_a_spool_is_of_one_run(tmp_path: Path) -> None:
     first, second = RunWriter.create(tmp_path / "a"), RunWriter.create(tmp_path / "b")
     create_spool(tmp_path / "spool", first.manifest)
@@ -347,3 +359,40 @@ def test_what_somebody_else_put_there_is_told(tmp_path: Path, name: str, piece: 
     assert Objects(url).put_new(piece_key(name, 1), piece)
     with pytest.raises(StoreError, match=says):
         ObjectMirror(tmp_path / "run", url).sync()
+
+
+@pytest.mark.parametrize("place", ["run.json", "segments/a-000009.seg", "segments", "annotations", "writers/w0"])
+def test_what_a_link_leads_to_is_not_sent(place: str, tmp_path: Path) -> None:
+    url = new_url()
+    run, other = tmp_path / "run", tmp_path / "other"
+    for folder in (run, other):
+        with RunWriter.create(folder) as writer, RunWriter.join(folder, "w0") as worker:
+            writer.seal(whole_trace(folder.name, 1))
+            worker.seal(whole_trace(f"{folder.name}-w0", 1))
+    (segment,) = (other / "segments").iterdir()
+    if (run / place).exists():
+        (run / place).rename(tmp_path / "aside")
+    (run / place).symlink_to(segment if place.endswith(".seg") else other / place)
+    with pytest.raises(StoreError, match="symbolic link"):
+        ObjectMirror(run, url).sync()
+    objects = Objects(url)
+    assert not any(b"other" in objects.get(key) for key in objects.list())
+
+
+@pytest.mark.parametrize("place", ["writers", "writers/w0", "writers/w0/segments", "writers/w0/segments/*.seg"])
+def test_what_is_fetched_into_a_run_is_not_written_through_a_link(place: str, tmp_path: Path) -> None:
+    run, url = tmp_path / "run", new_url()
+    manifest = RunWriter.create(run).manifest
+    create_spool(tmp_path / "spool", manifest)
+    with RunWriter.join(tmp_path / "spool", "w0") as worker:
+        worker.seal(whole_trace("r", 1))
+    ObjectMirror(tmp_path / "spool", url, part="w0").sync()
+    assert fetch_parts(url, run, lambda _: True) == ["w0"]
+    (found,) = run.glob(place)
+    (segment,) = run.glob("writers/w0/segments/*.seg")
+    segment.write_bytes(b"theirs")
+    found.rename(tmp_path / "outside")
+    found.symlink_to(tmp_path / "outside")
+    with pytest.raises(StoreError, match="symbolic link"):
+        fetch_parts(url, run, lambda _: True)
+    assert segment.read_bytes() == b"theirs"

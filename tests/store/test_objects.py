@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -26,6 +28,30 @@ def test_an_object_is_written_once(objects: Objects) -> None:
     assert objects.get("annotations/a%2Fb.ann/1", 2) == b"on"
     assert objects.list() == {"annotations/a%2Fb.ann/1": 3, "b/2": 0}
     assert objects.list("b/") == {"b/2": 0}
+    assert objects.conditional
+
+
+@pytest.mark.parametrize("key", ["../out", "a/../../out", "a/./b", "a\0b", "a\ud800b"])
+def test_a_key_leads_nowhere_else(key: str, objects: Objects) -> None:
+    for act in (lambda: objects.put_new(key, b""), lambda: objects.get(key)):
+        with pytest.raises(StoreError, match="cannot"):
+            act()
+    assert objects.list() == {}
+
+
+def test_of_many_who_write_one_object_one_does(objects: Objects) -> None:
+    """Each wins or is told that it did not, and what is there is whole and the winner's."""
+    ready = Barrier(8)
+
+    def write(name: int, key: str) -> bool:
+        ready.wait(10)
+        return objects.put_new(key, bytes([name]) * 100_000)
+
+    with ThreadPoolExecutor(8) as threads:
+        for number in range(10):
+            won = list(threads.map(write, range(8), [f"k/{number}"] * 8))
+            assert won.count(True) == 1
+            assert objects.get(f"k/{number}") == bytes([won.index(True)]) * 100_000
     assert objects.conditional
 
 
@@ -58,6 +84,17 @@ def test_one_url_is_one_store() -> None:
         ("file:///runs/demo#hunter2", "no fragment"),
         ("ftp://host/run", "known schemes"),
         ("runs/demo", "known schemes"),
+        ("file:runs/demo", "names no folder of this machine"),
+        ("file://runs/demo", "names no folder of this machine"),
+        ("file://./runs/demo", "names no folder of this machine"),
+        ("file://", "names no folder of this machine"),
+        ("file:///", "root of the file system"),
+        ("file:////", "root of the file system"),
+        ("file:///tmp/x%2F..%2F..%2Fhunter", "cannot be used"),
+        ("file:///runs/demo?x", r"^file:///runs/demo: .*no query"),
+        ("file:///runs/de\nmo", "control characters"),
+        ("file:///runs/demo%00", "cannot be used"),
+        ("s3://buck\tet/hunter2", "control characters"),
         ("s3://", "cannot be used"),
     ],
 )

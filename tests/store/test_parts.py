@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 
 from rollbook.errors import RunLocked, StoreError
 from rollbook.store import DamageReason, RunReader, RunWriter, read_manifest, redact_trace
-from rollbook.trace import Annotation, Ending, Reason
+from rollbook.trace import Annotation, Ending, Reason, Trace, samples
 from tests.slow.kill_storm import ROOT
 from tests.store.made import add_turn, content, finish, new_trace, whole_trace
 from tests.store.runs import SMALL, Ledger, Step, abandon, step_lists
@@ -187,13 +188,53 @@ def test_redaction_finds_a_trace_in_its_part(tmp_path: Path) -> None:
 def test_the_reader_that_stands_alone_takes_a_run_with_parts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = tmp_path / "writers" / "run"  # a run may be called as it likes
-    with RunWriter.create(run) as owner, RunWriter.join(run, "w0") as worker:
-        owner.seal(whole_trace("first", 1))
-        worker.seal(whole_trace("second", 2))
-    load_script().main([str(run)])
-    out = capsys.readouterr().out
-    assert {line.split()[0] for line in out.splitlines() if line[0] != " "} == {"first", "second"}
+    """Where a rollout stands in two files it takes the one that `RunReader` takes, whatever the run is called, and it
+    leaves alone what is no part."""
+    run = tmp_path / "writers" / "run"
+    with RunWriter.create(run) as owner, RunWriter.join(run, "z0") as late, RunWriter.join(run, "a0") as early:
+        for turns, writer in enumerate((early, late, owner), start=1):
+            writer.seal(whole_trace(f"own-{turns}", turns))
+            writer.seal(whole_trace("in-all", 1, turns=turns))
+        for turns, writer in enumerate((early, late), start=1):
+            writer.seal(whole_trace("in-parts", 1, turns=turns))
+    with RunWriter.create(tmp_path / "stray") as writer:
+        writer.seal(whole_trace("stray"))
+    for name in (".kept", "my notes", "a0/writers/b", "../copy"):
+        shutil.copytree(tmp_path / "stray" / "segments", run / "writers" / name / "segments")
+    expected = {trace.id: said(trace) for trace in RunReader(run, strict=True).traces()}
+    assert expected.keys() == {"own-1", "own-2", "own-3", "in-all", "in-parts"}
+    assert expected["in-all"] == said(whole_trace("in-all", 1, turns=3))
+    assert expected["in-parts"] == said(whole_trace("in-parts", 1, turns=2))
+    files = [str(path) for place in (run, *(run / "writers" / p for p in ("z0", "a0"))) for path in segments(place)]
+    for words in ([str(run)], files, files[::-1]):
+        load_script().main(words)
+        found: dict[str, list[str]] = {}
+        for line in capsys.readouterr().out.splitlines():
+            if line[0] != " ":
+                found[line.split()[0]] = lines = list[str]()
+            else:
+                lines.append(line)
+        assert found == expected
+
+
+def segments(place: Path) -> list[Path]:
+    return list((place / "segments").iterdir())
+
+
+def said(trace: Trace) -> list[str]:
+    """A line per sample, as the reader that stands alone writes it."""
+    return [f"  {len(one.token_ids)} tokens, {one.loss_mask.sum()} trained" for one in samples(trace)]
+
+
+@pytest.mark.parametrize("change", [{"version": 3}, {"format": "other"}])
+def test_the_reader_that_stands_alone_refuses_what_it_may_misread(change: dict[str, object], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with RunWriter.create(run) as writer:
+        writer.seal(whole_trace("r"))
+    path = run / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(SystemExit, match="unknown or newer format"):
+        load_script().main([str(run)])
 
 
 def test_a_killed_worker_loses_nothing_and_disturbs_nobody(tmp_path: Path) -> None:

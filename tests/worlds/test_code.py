@@ -20,7 +20,7 @@ from rollbook.trace.message import Fault, Message, Role, ToolCall
 from rollbook.trace.task import Task
 from rollbook.worlds.code import FAMILIES, LIMITS, Code
 from rollbook.worlds.code_families import Family, draw
-from rollbook.worlds.code_tests import Times, Verdict, judge_solution
+from rollbook.worlds.code_tests import SolutionResult, TimeBounds, run_hidden_tests
 from tests.cases.case import Script, calls
 from tests.worlds.made import played, rewards
 
@@ -111,9 +111,9 @@ def test_the_references_pass_and_nothing_does_not(level: int) -> None:
         nothing = f"def {drawn.name}(*given):\n    pass\n"
         async with limit, sandbox() as box:
             tests = drawn.hidden[::8]
-            verdict = await judge_solution(box, drawn.source, drawn.name, tests, LIMITS)
-            assert (verdict.passed, verdict.run, verdict.first) == (len(tests), len(tests), None), family
-            assert (await judge_solution(box, nothing, drawn.name, tests[:1], LIMITS)).passed == 0, family
+            result = await run_hidden_tests(box, drawn.source, drawn.name, tests, LIMITS)
+            assert (result.passed, result.run, result.first) == (len(tests), len(tests), None), family
+            assert (await run_hidden_tests(box, nothing, drawn.name, tests[:1], LIMITS)).passed == 0, family
 
     async def check_all() -> None:
         limit = asyncio.Semaphore(3)
@@ -172,22 +172,25 @@ def test_tricks_get_nothing(trick: str) -> None:
 
 
 def test_an_endless_loop_is_the_solutions_fault_and_ends_the_tests() -> None:
-    verdict = judged("def double(n):\n    while n >= 0:\n        pass\n    return 2 * n", Times(cpu=1))
-    assert (verdict.passed, verdict.run, verdict.out_of_time) == (0, 1, True)
-    assert "out of processor time" in str(verdict.first)
+    result = result_of("def double(n):\n    while n >= 0:\n        pass\n    return 2 * n", TimeBounds(cpu=1))
+    assert (result.passed, result.run, result.out_of_time) == (0, 1, True)
+    assert "out of processor time" in str(result.first)
 
 
-@pytest.mark.parametrize("times", [Times(wall_in_all=0.5, idle=9.0), Times(wall=0.3, idle=9.0), Times(cpu_in_all=0.01)])
-def test_what_is_slow_without_an_end_is_bounded_in_all(times: Times) -> None:
-    verdict = judged("import time\ndef double(n):\n    time.sleep(0.3)\n    return 2 * n", times)
-    assert verdict.run < 4
-    assert verdict.out_of_time
+@pytest.mark.parametrize(
+    "times",
+    [TimeBounds(wall_in_all=0.5, idle=9.0), TimeBounds(wall=0.3, idle=9.0), TimeBounds(cpu_in_all=0.01)],
+)
+def test_what_is_slow_without_an_end_is_bounded_in_all(times: TimeBounds) -> None:
+    result = result_of("import time\ndef double(n):\n    time.sleep(0.3)\n    return 2 * n", times)
+    assert result.run < 4
+    assert result.out_of_time
 
 
-def judged(code: str, times: Times) -> Verdict:
-    async def work() -> Verdict:
+def result_of(code: str, times: TimeBounds) -> SolutionResult:
+    async def work() -> SolutionResult:
         async with sandbox() as box:
-            return await judge_solution(box, code, "double", DOUBLE.target["tests"], LIMITS, times)
+            return await run_hidden_tests(box, code, "double", DOUBLE.target["tests"], LIMITS, times)
 
     return asyncio.run(work())
 
@@ -206,8 +209,8 @@ class Machine:
         return ExecResult(Cause.TIME if late else Cause.EXITED, None if late else 0, None, shown, b"", 0, 0, wall, 0.05)
 
 
-def on(machine: Machine) -> Verdict:
-    return asyncio.run(judge_solution(machine, "", "double", [[[n], 2 * n] for n in (1, 2, 3)], LIMITS))  # pyright: ignore[reportArgumentType]
+def on(machine: Machine) -> SolutionResult:
+    return asyncio.run(run_hidden_tests(machine, "", "double", [[[n], 2 * n] for n in (1, 2, 3)], LIMITS))  # pyright: ignore[reportArgumentType]
 
 
 def test_a_machine_with_other_work_fails_no_solution() -> None:
@@ -220,15 +223,15 @@ def test_a_machine_with_other_work_fails_no_solution() -> None:
 
 
 def test_who_sleeps_on_a_machine_that_is_well_is_out_of_time() -> None:
-    verdict = on(Machine((0.1, False), (15.0, True), (0.1, False)))
-    assert (verdict.passed, verdict.run, verdict.out_of_time) == (1, 2, True)
+    result = on(Machine((0.1, False), (15.0, True), (0.1, False)))
+    assert (result.passed, result.run, result.out_of_time) == (1, 2, True)
 
 
 def test_who_breaks_its_sandbox_is_out_of_time_all_the_same() -> None:
-    verdict = judged(
-        "import os, time\nos.chmod('/workspace', 0)\ndef double(n): time.sleep(9)", Times(wall=0.5, idle=9.0)
+    result = result_of(
+        "import os, time\nos.chmod('/workspace', 0)\ndef double(n): time.sleep(9)", TimeBounds(wall=0.5, idle=9.0)
     )
-    assert (verdict.passed, verdict.run, verdict.out_of_time) == (0, 1, True)
+    assert (result.passed, result.run, result.out_of_time) == (0, 1, True)
 
 
 def test_no_test_changes_what_the_next_one_sees() -> None:
@@ -348,8 +351,8 @@ class Listening:
 
 def test_a_process_is_told_its_own_arguments_and_never_what_is_right() -> None:
     box, tests = Listening(), [[[f"given-{n}"], f"right-{n}"] for n in range(3)]
-    verdict = asyncio.run(judge_solution(box, "code", "f", tests, LIMITS))  # pyright: ignore[reportArgumentType]
-    assert verdict.passed == 0
+    result = asyncio.run(run_hidden_tests(box, "code", "f", tests, LIMITS))  # pyright: ignore[reportArgumentType]
+    assert result.passed == 0
     for place, told in enumerate(box.told):
         assert [f"given-{n}".encode() in told for n in range(3)] == [n == place for n in range(3)]
         assert b"right" not in told

@@ -5,7 +5,7 @@ from rollbook.envs.convert import NotConvertible, to_text
 from rollbook.envs.foreign import ForeignError, call_foreign
 from rollbook.envs.offloop import close_processes, compute, in_process, off_loop
 from rollbook.envs.outcome import ToolOutcome, ToolRefused, error_observation, failed
-from rollbook.envs.processes import ProcessLost
+from rollbook.envs.process_pool import ProcessLost
 from rollbook.envs.protocol import Environment, Rewards, StepResult
 from rollbook.envs.registry import Factory, factory, make, names, register
 from rollbook.envs.tool import Tool, tool

@@ -19,10 +19,10 @@ from concurrent.futures import Future
 from typing import ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
-from rollbook.envs.processes import Processes
+from rollbook.envs.process_pool import ProcessPool
 from rollbook.errors import UsageError
 
-__all__ = ["THREADS", "close_processes", "compute", "in_process", "off_loop"]
+__all__ = ["THREADS", "close_processes", "compute", "cores", "in_process", "off_loop"]
 
 THREADS = 64
 """Threads at once, for one event loop."""
@@ -32,7 +32,12 @@ Value = TypeVar("Value")
 
 _threads: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 _computing: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
-_processes: WeakKeyDictionary[asyncio.AbstractEventLoop, Processes] = WeakKeyDictionary()
+_processes: WeakKeyDictionary[asyncio.AbstractEventLoop, ProcessPool] = WeakKeyDictionary()
+
+
+def cores() -> int:
+    """The machine's cores."""
+    return os.cpu_count() or 1
 
 
 async def off_loop(function: Callable[Given, Value], *args: Given.args, **options: Given.kwargs) -> Value:
@@ -51,7 +56,7 @@ async def compute(function: Callable[Given, Value], *args: Given.args, **options
     """As `off_loop`, for what computes: no more threads at once than the machine has cores, for each further one makes
     the event loop wait longer for Python's lock."""
     loop = asyncio.get_running_loop()
-    async with _computing.setdefault(loop, asyncio.Semaphore(os.cpu_count() or 1)):
+    async with _computing.setdefault(loop, asyncio.Semaphore(cores())):
         return await off_loop(function, *args, **options)
 
 
@@ -77,7 +82,7 @@ async def in_process(function: Callable[Given, Value], *args: Given.args, **opti
         raise UsageError("a function of the main program is not known to another process; move it into a module")
     loop = asyncio.get_running_loop()
     if loop not in _processes:
-        _processes[loop] = Processes()
+        _processes[loop] = ProcessPool(cores())
     return await _processes[loop].call(functools.partial(function, *args, **options))
 
 

@@ -1,4 +1,4 @@
-"""The other side of `rollbook.envs.processes`: calls come in over a socket, one after the other, answers go out.
+"""The other side of `rollbook.envs.process_pool`: calls come in over a socket, one after the other, answers go out.
 
 It ends where the parent is gone, also in the middle of a call.
 """
@@ -15,7 +15,7 @@ import threading
 from typing import Any
 
 from rollbook.envs.foreign import one_line
-from rollbook.envs.processes import LENGTH, ProcessLost
+from rollbook.envs.process_pool import LENGTH, ProcessLost
 from rollbook.errors import boundary
 
 HUNG_UP = select.POLLHUP | select.POLLERR | (select.POLLRDHUP if sys.platform == "linux" else 0)

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from rollbook.errors import ModelError
-from rollbook.models.files import replace_file
+from rollbook.models.files import put_in_cache
 
 __all__ = ["file_sha256"]
 
@@ -41,7 +41,7 @@ def file_sha256(path: Path, notes: Path, on_bytes: Callable[[int], None] | None 
         return note.sha256
     digest = _hash(path, on_bytes)
     fresh = _Note(key, stat.st_size, stat.st_mtime_ns, digest)
-    replace_file(note_path, msgspec.json.encode(fresh))
+    put_in_cache(note_path, msgspec.json.encode(fresh))
     return digest
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from rollbook.errors import ModelError
 
-__all__ = ["cache_problem", "replace_file", "scratch_folder"]
+__all__ = ["cache_problem", "put_in_cache", "scratch_folder"]
 
 
-def replace_file(path: Path, data: bytes) -> None:
+def put_in_cache(path: Path, data: bytes) -> None:
     """Put `data` at `path` by a rename. Raises `ModelError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

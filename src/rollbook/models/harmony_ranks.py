@@ -16,7 +16,7 @@ import msgspec
 
 from rollbook.errors import ModelError
 from rollbook.models.document import bytes_of
-from rollbook.models.files import replace_file
+from rollbook.models.files import put_in_cache
 
 __all__ = ["ENCODINGS_VARIABLE", "RANKS_SUM", "is_harmony", "ranks_file", "write_ranks"]
 
@@ -83,5 +83,5 @@ def write_ranks(tokenizer_json: bytes, cache: Path) -> Path:
     path = folder / _NAME
     data = ranks_file(tokenizer_json)
     if not path.is_file() or path.read_bytes() != data:
-        replace_file(path, data)
+        put_in_cache(path, data)
     return folder

@@ -8,13 +8,12 @@ would run into its own limit of time.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from rollbook.envs import close_processes
+from rollbook.envs.offloop import close_processes, cores
 from rollbook.errors import ConfigError
 from rollbook.rollout.collecting import Collector
 from rollbook.rollout.lag import LoopLag
@@ -24,7 +23,7 @@ from rollbook.rollout.roster import Roster
 from rollbook.rollout.snapshot import Snapshot
 from rollbook.rollout.turnstile import Turnstile
 
-__all__ = ["ResourceLimit", "Resources", "check_limits", "cores"]
+__all__ = ["ResourceLimit", "Resources", "check_limits"]
 
 ENGINE, SANDBOX, SCORING, JUDGE = "engine", "sandbox", "scoring", "judge"
 TOOL = "tool:"
@@ -49,11 +48,6 @@ class ResourceLimit(msgspec.Struct, frozen=True, kw_only=True):
         most = 1 if self.per_second is None else max(self.per_second, 1)
         if not 1 <= self.burst <= most:
             raise ConfigError(f"a resource's burst must be between 1 and per_second, not {self.burst}")
-
-
-def cores() -> int:
-    """The machine's cores."""
-    return os.cpu_count() or 1
 
 
 def check_limits(limits: Mapping[str, ResourceLimit]) -> None:

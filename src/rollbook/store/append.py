@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from rollbook.errors import StoreError
+from rollbook.store.plain_file import open_plain
 
 __all__ = ["AppendFile", "StoreOptions", "Sync", "replace_file", "sync_folder"]
 
@@ -54,9 +56,9 @@ class AppendFile:
     __slots__ = ("_descriptor", "_options", "_synced", "_unsynced", "path", "size")
 
     def __init__(self, path: Path, options: StoreOptions, *, new: bool) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_CREAT | (os.O_EXCL if new else 0)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | (os.O_EXCL if new else 0)
         try:
-            self._descriptor = os.open(path, flags, 0o644)
+            self._descriptor = open_plain(path, flags)
         except OSError as error:
             raise StoreError(f"{path} cannot be opened for writing: {error.strerror}") from error
         self.path = path
@@ -132,17 +134,20 @@ class AppendFile:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a whole file so that readers see the old one or the new one, synced."""
+    """Write a whole file so that readers see the old one or the new one, synced. What lies at the temporary name is
+    taken away first: it may be a link to anything."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with temporary.open("wb") as file:
+        temporary.unlink(missing_ok=True)
+        with os.fdopen(open_plain(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise StoreError(f"{path} cannot be written: {error.strerror}") from error
 
 

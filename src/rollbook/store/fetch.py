@@ -17,6 +17,7 @@ from rollbook.errors import StoreError
 from rollbook.store.append import replace_file
 from rollbook.store.objects import Objects
 from rollbook.store.pieces import MANIFEST, Pieces, piece_key, sort_pieces, unpack_piece
+from rollbook.store.plain_file import open_plain, refuse_links
 
 __all__ = ["fetch_parts", "fetch_run", "holds_run"]
 
@@ -26,7 +27,7 @@ def fetch_run(url: str, cache: Path) -> Path:
 
     A URL under which another run was mirrored since gets another folder.
     """
-    objects = Objects(url)
+    objects = Objects(url, make=False)
     files = sort_pieces(objects.list())
     manifest = files.pop(MANIFEST, None)
     if manifest is None:
@@ -35,11 +36,11 @@ def fetch_run(url: str, cache: Path) -> Path:
     folder = cache / hashlib.sha256(f"{url.rstrip('/')}\n".encode() + first).hexdigest()[:16]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "fetch.lock").open("w") as lock:
+        with os.fdopen(open_plain(folder / "fetch.lock", os.O_WRONLY | os.O_CREAT), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             replace_file(folder / MANIFEST, _piece(objects, MANIFEST, len(manifest.ends), 0))
             for name, pieces in files.items():
-                _fetch_file(objects, folder / name, name, pieces)
+                _fetch_file(objects, refuse_links(folder, folder / name), name, pieces)
     except OSError as error:
         raise StoreError(f"{folder} cannot be written: {error.strerror}; give another folder for copies") from error
     return folder
@@ -52,9 +53,10 @@ def fetch_parts(url: str, folder: Path, wanted: Callable[[str], bool]) -> list[s
     objects, names = Objects(url), set[str]()
     try:
         for file, pieces in sort_pieces(objects.list("writers")).items():
-            name, path = file.split("/")[1], folder / file
+            name = file.split("/")[1]
             if not wanted(name):
                 continue
+            path = refuse_links(folder, folder / file)
             names.add(name)
             if not path.exists() or path.stat().st_size < pieces.size:
                 _fetch_file(objects, path, file, pieces)
@@ -70,7 +72,7 @@ def holds_run(url: str) -> bool:
 
 def _fetch_file(objects: Objects, path: Path, name: str, pieces: Pieces) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
     with os.fdopen(descriptor, "r+b") as file:
         size = os.fstat(descriptor).st_size
         held = pieces.whole(size)

@@ -27,6 +27,7 @@ import msgspec
 
 from rollbook.errors import NewerFormat, RunLocked, StoreError
 from rollbook.store.append import replace_file
+from rollbook.store.plain_file import open_plain, read_plain, refuse_links
 
 __all__ = [
     "FOLDER_VERSION",
@@ -92,7 +93,7 @@ def read_manifest(folder: Path) -> Manifest:
     if what is not None:
         raise StoreError(f"{folder} {what}; give the folder of a run (it holds {_MANIFEST})")
     try:
-        text = path.read_bytes()
+        text = read_plain(path)
     except OSError as error:
         raise StoreError(
             f"{folder} is not a Rollbook run: {_MANIFEST} cannot be read ({error.strerror}). "
@@ -162,7 +163,7 @@ def create_spool(folder: Path, manifest: Manifest) -> None:
 def make_subfolders(folder: Path, *, annotations: bool) -> None:
     """Make the subfolders of a run or of a part that are not there."""
     for name in (*_OWN, "annotations") if annotations else _OWN:
-        (folder / name).mkdir(parents=True, exist_ok=True)
+        refuse_links(folder, folder / name).mkdir(parents=True, exist_ok=True)
 
 
 def part_folder(folder: Path, name: str) -> Path:
@@ -171,13 +172,13 @@ def part_folder(folder: Path, name: str) -> Path:
         raise StoreError(
             f"'{name[:40]}' cannot name a writer; use 1 to 100 letters, digits, '-', '_' and '.', not '.' first"
         )
-    return folder / _WRITERS / name
+    return refuse_links(folder, folder / _WRITERS / name)
 
 
 def part_folders(folder: Path) -> list[Path]:
     """The parts that writers made, by name; a part has none itself. What no writer can be called is not ours."""
-    named = ((path, _PART_NAME.fullmatch(path.name)) for path in (folder / _WRITERS).glob("*"))
-    return sorted(path for path, fits in named if fits and path.is_dir())
+    named = (path for path in refuse_links(folder, folder / _WRITERS).glob("*") if _PART_NAME.fullmatch(path.name))
+    return sorted(refuse_links(folder, path) for path in named if path.is_dir())
 
 
 def segment_files(folder: Path) -> list[Path]:
@@ -191,13 +192,13 @@ def journal_files(folder: Path) -> list[Path]:
 
 
 def _files(folder: Path, under: str, pattern: str) -> list[Path]:
-    places = (*part_folders(folder), folder)
-    return [path for place in places for path in sorted((place / under).glob(pattern), key=_number_order)]
+    places = [refuse_links(place, place / under) for place in (*part_folders(folder), folder)]
+    return [path for place in places for path in sorted(place.glob(pattern), key=_number_order)]
 
 
 def annotation_files(folder: Path) -> list[Path]:
     """All streams of annotations."""
-    return sorted((folder / "annotations").glob("*.ann"))
+    return sorted(refuse_links(folder, folder / "annotations").glob("*.ann"))
 
 
 def file_order(folder: Path, path: Path) -> tuple[bool, str, int, str]:
@@ -226,7 +227,7 @@ def annotation_path(folder: Path, producer: str) -> Path:
     name = quote(producer, safe="", errors="surrogatepass").replace(".", "%2E")
     if not 1 <= len(name) <= 200:
         raise StoreError(f"'{producer[:40]}' cannot name a producer of annotations; use 1 to 200 plain characters")
-    return folder / "annotations" / f"{name}.ann"
+    return refuse_links(folder, folder / "annotations") / f"{name}.ann"
 
 
 class RunLock:
@@ -237,7 +238,7 @@ class RunLock:
     def __init__(self, folder: Path) -> None:
         path = folder / _LOCK
         try:
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise StoreError(f"{path} cannot be opened: {error.strerror}") from error
         try:

@@ -34,6 +34,7 @@ from rollbook.store.pieces import (
     sort_pieces,
     unpack_piece,
 )
+from rollbook.store.plain_file import open_plain, read_plain
 from rollbook.store.scan import open_frames
 
 __all__ = ["MirrorReport", "ObjectMirror"]
@@ -135,7 +136,10 @@ class ObjectMirror:
             raise StoreError(f"{self._objects.url} holds another run; mirror into a URL of its own")
 
     def _send_manifest(self) -> None:
-        data = (self._folder / MANIFEST).read_bytes()
+        try:
+            data = read_plain(self._folder / MANIFEST)
+        except OSError as error:
+            raise StoreError(f"{self._folder / MANIFEST} cannot be read: {error.strerror}") from error
         sent = self._files.setdefault(MANIFEST, _Sent(Pieces()))
         if sent.pieces.ends and fits(sent.crc, 0, data):
             return
@@ -146,7 +150,7 @@ class ObjectMirror:
         name = path.relative_to(self._folder).as_posix()
         sent = self._files.setdefault(name, _Sent(Pieces()))
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_plain(path, os.O_RDONLY)
         except FileNotFoundError:
             return  # a segment without a whole frame goes when it is repaired
         except OSError as error:

@@ -88,8 +88,8 @@ def _lock(descriptor: int) -> bool:
 
 def repair_stream(path: Path, name: str, report: RecoveryReport) -> None:
     """Cut the unfinished tail of a stream, unless somebody is writing it."""
-    with path.open("rb") as file:
-        if _lock(file.fileno()):
+    with open_frames(path, name) as file:
+        if _lock(file.descriptor):
             cut_tail(path, FileKind.ANNOTATIONS, name, report)
 
 

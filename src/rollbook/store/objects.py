@@ -12,7 +12,8 @@ import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import cache
-from urllib.parse import urlsplit
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from rollbook.errors import ConfigError, StoreError
 
@@ -40,13 +41,14 @@ class Objects:
 
     __slots__ = ("_store", "conditional", "url")
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, make: bool = True) -> None:
         """`url`: ``s3://bucket/prefix`` and likewise ``gs``, ``az``; ``file:///folder`` and ``memory:///name`` for one
-        machine and for one process. Raises `ConfigError`."""
+        machine and for one process. `make`: a folder that is not there is made. Raises `ConfigError`, and
+        `StoreError` where a folder is not there that is not to be made."""
         self.url = url
         self.conditional = True
         """False: the store offers no conditional writes, so an object is looked for before it is written instead."""
-        self._store = _open(url)
+        self._store = _open(url, make)
 
     def list(self, under: str = "") -> dict[str, int]:
         """Key -> size of all objects below `under`, sorted by key."""
@@ -89,22 +91,30 @@ class Objects:
             raise StoreError(f"{self.url}: cannot {what}: {_plain(error)}") from None
 
 
-def _open(url: str) -> ObjectStore:
+def _open(url: str, make: bool) -> ObjectStore:
+    if not url.isprintable():  # some would be dropped in silence, and another place be written to
+        raise ConfigError("the URL of the object store cannot be read: it holds control characters")
     try:
         parts = urlsplit(url)
     except ValueError as error:
         raise ConfigError(f"the URL of the object store cannot be read: {error}") from None
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise ConfigError(
-            f"{parts.scheme}://{parts.hostname}{parts.path}: the URL of an object store holds no credentials, no query "
-            "and no fragment; credentials come from the environment (AWS_ACCESS_KEY_ID ...)"
+            f"{parts.scheme}://{parts.hostname or ''}{parts.path}: the URL of an object store holds no credentials, no "
+            "query and no fragment; credentials come from the environment (AWS_ACCESS_KEY_ID ...)"
         )
     if parts.scheme not in _SCHEMES:
         raise ConfigError(f"'{url}' is no URL of an object store; known schemes: {', '.join(_SCHEMES)}")
+    if parts.scheme == "file" and (parts.netloc not in ("", "localhost") or not parts.path.startswith("/")):
+        raise ConfigError(f"{url} names no folder of this machine; write file:///folder, from the root on")
+    if parts.scheme == "file" and not parts.path.strip("/"):
+        raise ConfigError(f"{url} is the root of the file system; give a folder of its own")
+    if parts.scheme == "file" and not make and not Path(unquote(parts.path)).is_dir():
+        raise StoreError(f"{url} holds no run: there is no such folder; give the URL that a run was mirrored to")
     if parts.scheme == "memory":
         return _memory(url.rstrip("/"))
     try:
-        return from_url(url, mkdir=True) if parts.scheme == "file" else from_url(url)
+        return from_url(url, mkdir=make) if parts.scheme == "file" else from_url(url)
     except (BaseError, OSError, ValueError) as error:
         raise ConfigError(f"{url} cannot be used: {_plain(error)}") from None
 

@@ -101,7 +101,7 @@ class RunReader(TraceSource):
         except NewerFormat:
             raise
         except StoreError as error:
-            size = path.stat().st_size
+            size = path.lstat().st_size
             self.report.add(
                 Damage(file=segment.name, offset=0, bytes=size, reason=DamageReason.FOREIGN, detail=str(error))
             )

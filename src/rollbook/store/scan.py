@@ -12,7 +12,6 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from stat import S_ISREG
 from zlib import crc32
 
 import msgspec
@@ -32,6 +31,7 @@ from rollbook.store.frame import (
     parse_prefix,
     unpack_section,
 )
+from rollbook.store.plain_file import open_plain
 from rollbook.store.report import Damage, DamageReason
 from rollbook.trace.wire import check_version, decode_record
 
@@ -227,12 +227,10 @@ def check_header(frame: Frame, content: FileKind, name: str) -> None:
 def open_frames(path: Path, name: str | None = None) -> Generator[FrameFile]:
     """Open a file of frames for reading; `name` stands in messages."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for its writer
+        descriptor = open_plain(path, os.O_RDONLY)
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror}") from error
     try:
-        if not S_ISREG(os.fstat(descriptor).st_mode):
-            raise StoreError(f"{path} is no plain file; move it out of the run")
         yield FrameFile(descriptor, name or str(path))
     finally:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Writing a Python function, tried out in a sandbox and judged by hidden tests.
+"""Writing a Python function, tried out in a sandbox and scored by hidden tests.
 
 The prompt gives the signature, what is to be returned and examples. The answer is what was handed in with `submit`, or
 else the last fenced code block of the final answer. Scoring runs it in a sandbox of its own, on the tests of the task's
@@ -25,7 +25,7 @@ from rollbook.worlds.code_easy import EASY
 from rollbook.worlds.code_families import Drawn, Family, draw
 from rollbook.worlds.code_hard import HARD
 from rollbook.worlds.code_middle import MIDDLE
-from rollbook.worlds.code_tests import interpreter, judge_solution
+from rollbook.worlds.code_tests import interpreter, run_hidden_tests
 
 __all__ = ["FAMILIES", "Code"]
 
@@ -108,9 +108,9 @@ class Code(Environment):
         if code is None or len(code) > MAX_CODE:
             return Rewards(0.0, parts={"passed": 0.0}, metrics=metrics)
         async with sandbox(self.kind, limits=LIMITS, readonly=interpreter()[1]) as box:
-            verdict = await judge_solution(box, code, trace.task.target["name"], tests, LIMITS)
-        share = verdict.passed / len(tests)
-        metrics |= {"run": float(verdict.run), "out_of_time": float(verdict.out_of_time)}
+            result = await run_hidden_tests(box, code, trace.task.target["name"], tests, LIMITS)
+        share = result.passed / len(tests)
+        metrics |= {"run": float(result.run), "out_of_time": float(result.out_of_time)}
         return Rewards(share if self.graded else float(share == 1.0), parts={"passed": share}, metrics=metrics)
 
     async def cleanup(self) -> None:

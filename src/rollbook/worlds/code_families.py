@@ -14,10 +14,29 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Drawn", "Family", "draw"]
+__all__ = ["Drawn", "Family", "draw", "k_from", "k_of", "one_of"]
 
 EXAMPLES = 3
 """Tests that the prompt shows. They are no hidden ones."""
+
+
+Params = Callable[[random.Random], dict[str, Any]]
+"""Draws the parameters of a family."""
+
+
+def one_of(*sets: dict[str, Any]) -> Params:
+    """One of these sets of parameters."""
+    return lambda rng: rng.choice(sets)
+
+
+def k_of(*values: object) -> Params:
+    """One of these values, called ``k``."""
+    return lambda rng: {"k": rng.choice(values)}
+
+
+def k_from(low: int, high: int) -> Params:
+    """A whole number from `low` to `high`, both ends included, called ``k``."""
+    return lambda rng: {"k": rng.randint(low, high)}
 
 
 def _none(rng: random.Random) -> dict[str, Any]:
@@ -34,7 +53,7 @@ class Family:
     source: str
     """The reference; its first line is the signature."""
     inputs: Callable[[random.Random], list[list[Any]]]
-    params: Callable[[random.Random], dict[str, Any]] = _none
+    params: Params = _none
 
     @property
     def name(self) -> str:

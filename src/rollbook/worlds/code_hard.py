@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollbook.worlds.code_families import Family
+from rollbook.worlds.code_families import Family, k_from, one_of
 from rollbook.worlds.code_inputs import counts, grids, intervals, lists, numbers, sizes, texts, word_lists
 
 __all__ = ["HARD"]
@@ -16,7 +16,7 @@ HARD = (
         "    ]\n"
         "    return max(sums, default=0)\n",
         lists,
-        lambda rng: {"k": rng.randint(1, 3)},
+        k_from(1, 3),
     ),
     Family(
         "how many numbers the longest $what subsequence has (numbers may be left out, the order stays)",
@@ -26,12 +26,10 @@ HARD = (
         "        best.append(1 + max((best[j] for j in range(i) if numbers[j] $sign each), default=0))\n"
         "    return max(best, default=0)\n",
         lists,
-        lambda rng: rng.choice(
-            (
-                {"what": "strictly rising", "sign": "<"},
-                {"what": "strictly falling", "sign": ">"},
-                {"what": "never falling", "sign": "<="},
-            )
+        one_of(
+            {"what": "strictly rising", "sign": "<"},
+            {"what": "strictly falling", "sign": ">"},
+            {"what": "never falling", "sign": "<="},
         ),
     ),
     Family(
@@ -40,16 +38,14 @@ HARD = (
         "def by_frequency(numbers: list[int]) -> list[int]:\n"
         "    return sorted(set(numbers), key=lambda each: ($sign * numbers.count(each), each))\n",
         counts,
-        lambda rng: rng.choice(({"order": "the most frequent", "sign": -1}, {"order": "the rarest", "sign": 1})),
+        one_of({"order": "the most frequent", "sign": -1}, {"order": "the rarest", "sign": 1}),
     ),
     Family(
         "the $what of each n numbers that stand side by side, from left to right; an empty list if there are fewer",
         "def windows(numbers: list[int], n: int) -> list[int]:\n"
         "    return [$f(numbers[i : i + n]) for i in range(len(numbers) - n + 1)]\n",
         sizes,
-        lambda rng: rng.choice(
-            ({"what": "greatest", "f": "max"}, {"what": "smallest", "f": "min"}, {"what": "sum", "f": "sum"})
-        ),
+        one_of({"what": "greatest", "f": "max"}, {"what": "smallest", "f": "min"}, {"what": "sum", "f": "sum"}),
     ),
     Family(
         "the intervals of the list joined where they share a number$touch, sorted by their start",
@@ -62,9 +58,7 @@ HARD = (
         "            found.append([start, end])\n"
         "    return found\n",
         intervals,
-        lambda rng: rng.choice(
-            ({"touch": "", "k": 0}, {"touch": ", or where one begins right behind the other", "k": 1})
-        ),
+        one_of({"touch": "", "k": 0}, {"touch": ", or where one begins right behind the other", "k": 1}),
     ),
     Family(
         "the greatest count of intervals that hold one and the same number (both ends belong to them), plus $k; "
@@ -73,7 +67,7 @@ HARD = (
         "    points = {point for each in intervals for point in each}\n"
         "    return $k + max((sum(a <= point <= b for a, b in intervals) for point in points), default=0)\n",
         intervals,
-        lambda rng: {"k": rng.randint(0, 9)},
+        k_from(0, 9),
     ),
     Family(
         "n as a Roman number, $what; '' for 0",
@@ -86,9 +80,7 @@ HARD = (
         "        n %= value\n"
         "    return text$f\n",
         numbers,
-        lambda rng: rng.choice(
-            ({"what": "in capital letters", "f": ""}, {"what": "in small letters", "f": ".lower()"})
-        ),
+        one_of({"what": "in capital letters", "f": ""}, {"what": "in small letters", "f": ".lower()"}),
     ),
     Family(
         "in how many ways n cents can be paid with coins of $a, $b and $c cents, modulo 1000007 (the order does not "
@@ -115,7 +107,7 @@ HARD = (
         "        i = j\n"
         "    return found\n",
         texts,
-        lambda rng: {"k": rng.randint(1, 2)},
+        k_from(1, 2),
     ),
     Family(
         "the longest part of the text in which no character comes twice (case $case); of several the first",
@@ -128,7 +120,7 @@ HARD = (
         "                best = part\n"
         "    return best\n",
         texts,
-        lambda rng: rng.choice(({"case": "counts", "f": ""}, {"case": "does not count", "f": ".lower()"})),
+        one_of({"case": "counts", "f": ""}, {"case": "does not count", "f": ".lower()"}),
     ),
     Family(
         "the words in groups of those that have the same letters, each group sorted, groups sorted by their $by; "
@@ -139,11 +131,9 @@ HARD = (
         "        groups.setdefault(''.join(sorted(word)), []).append(word)\n"
         "    return sorted(groups.values(), key=lambda group: $key)\n",
         word_lists,
-        lambda rng: rng.choice(
-            (
-                {"by": "first word", "key": "group[0]"},
-                {"by": "size (largest first), then by their first word", "key": "(-len(group), group[0])"},
-            )
+        one_of(
+            {"by": "first word", "key": "group[0]"},
+            {"by": "size (largest first), then by their first word", "key": "(-len(group), group[0])"},
         ),
     ),
     Family(
@@ -155,11 +145,9 @@ HARD = (
         "        rows = [list(row) for row in zip(*rows[1:])][::-1]\n"
         "    return found\n",
         grids,
-        lambda rng: rng.choice(
-            (
-                {"way": "clockwise", "start": "[list(row) for row in grid]"},
-                {"way": "counter-clockwise (first down)", "start": "[list(row) for row in zip(*grid)]"},
-            )
+        one_of(
+            {"way": "clockwise", "start": "[list(row) for row in grid]"},
+            {"way": "counter-clockwise (first down)", "start": "[list(row) for row in zip(*grid)]"},
         ),
     ),
     Family(
@@ -175,6 +163,6 @@ HARD = (
         "            best[i, j] = value + min(before, default=0)\n"
         "    return $k * best[len(grid) - 1, len(grid[0]) - 1]\n",
         grids,
-        lambda rng: {"k": rng.randint(2, 5)},
+        k_from(2, 5),
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollbook.worlds.code_families import Family
+from rollbook.worlds.code_families import Family, k_from, k_of, one_of
 from rollbook.worlds.code_inputs import counts, dicts, grids, lists, number_pairs, numbers, sizes, texts, word_lists
 
 __all__ = ["MIDDLE"]
@@ -17,20 +17,20 @@ MIDDLE = (
         "        totals.append(total)\n"
         "    return totals\n",
         lists,
-        lambda rng: {"k": rng.randint(7, 50)},
+        k_from(7, 50),
     ),
     Family(
         "the list without repeated numbers: of each number only its $which place counts; the order stays",
         "def unique(numbers: list[int]) -> list[int]:\n    return list(dict.fromkeys(numbers[::$k]))[::$k]\n",
         counts,
-        lambda rng: rng.choice(({"which": "first", "k": 1}, {"which": "last", "k": -1})),
+        one_of({"which": "first", "k": 1}, {"which": "last", "k": -1}),
     ),
     Family(
         "the numbers that stand at least $k times in the list, each once, sorted",
         "def repeated(numbers: list[int]) -> list[int]:\n"
         "    return sorted({each for each in numbers if numbers.count(each) >= $k})\n",
         counts,
-        lambda rng: {"k": rng.randint(2, 3)},
+        k_from(2, 3),
     ),
     Family(
         "the list cut into lists of n numbers; the last one may be shorter, and $what",
@@ -38,12 +38,10 @@ MIDDLE = (
         "    parts = [numbers[i : i + n] for i in range(0, len(numbers), n)]\n"
         "    return $result\n",
         sizes,
-        lambda rng: rng.choice(
-            (
-                {"what": "the order stays", "result": "parts"},
-                {"what": "each list is reversed", "result": "[part[::-1] for part in parts]"},
-                {"what": "the lists come in reverse order", "result": "parts[::-1]"},
-            )
+        one_of(
+            {"what": "the order stays", "result": "parts"},
+            {"what": "each list is reversed", "result": "[part[::-1] for part in parts]"},
+            {"what": "the lists come in reverse order", "result": "parts[::-1]"},
         ),
     ),
     Family(
@@ -54,7 +52,7 @@ MIDDLE = (
         "    n = $sign * n % len(numbers)\n"
         "    return numbers[n:] + numbers[:n]\n",
         sizes,
-        lambda rng: rng.choice(({"side": "left", "sign": 1}, {"side": "right", "sign": -1})),
+        one_of({"side": "left", "sign": 1}, {"side": "right", "sign": -1}),
     ),
     Family(
         "n written in base $k, as text (0 is '0')",
@@ -65,7 +63,7 @@ MIDDLE = (
         "        digits = str(digit) + digits\n"
         "    return str(n) + digits\n",
         numbers,
-        lambda rng: {"k": rng.randint(2, 9)},
+        k_from(2, 9),
     ),
     Family(
         "the prime factors of n in rising order, each as often as it divides n; an empty list below 2; "
@@ -79,7 +77,7 @@ MIDDLE = (
         "        factor += 1\n"
         "    return [each for each in found if each >= $k]\n",
         numbers,
-        lambda rng: {"k": rng.choice((3, 4, 6))},
+        k_of(3, 4, 6),
     ),
     Family(
         "the $what of a and b",
@@ -89,15 +87,13 @@ MIDDLE = (
         "        x, y = y, x % y\n"
         "    return $result\n",
         number_pairs,
-        lambda rng: rng.choice(
-            (
-                {"what": "greatest common divisor", "result": "x"},
-                {"what": "least common multiple", "result": "a * b // x"},
-                {
-                    "what": "product, divided by the square of the greatest common divisor,",
-                    "result": "a * b // (x * x)",
-                },
-            )
+        one_of(
+            {"what": "greatest common divisor", "result": "x"},
+            {"what": "least common multiple", "result": "a * b // x"},
+            {
+                "what": "product, divided by the square of the greatest common divisor,",
+                "result": "a * b // (x * x)",
+            },
         ),
     ),
     Family(
@@ -112,7 +108,7 @@ MIDDLE = (
         "        moved += each\n"
         "    return moved\n",
         texts,
-        lambda rng: {"k": rng.randint(1, 25)},
+        k_from(1, 25),
     ),
     Family(
         "True where the letters and digits of the text, in lower case, read the same from both ends and are "
@@ -121,13 +117,13 @@ MIDDLE = (
         "    kept = [each.lower() for each in text if each.isalnum()]\n"
         "    return len(kept) >= $k and kept == kept[::-1]\n",
         texts,
-        lambda rng: {"k": rng.randint(1, 4)},
+        k_from(1, 4),
     ),
     Family(
         "the words of the text (parts between spaces) in reverse order, with single '$k' between them",
         "def reverse_words(text: str) -> str:\n    return '$k'.join(reversed(text.split()))\n",
         texts,
-        lambda rng: {"k": rng.choice((" ", "_", "-"))},
+        k_of(" ", "_", "-"),
     ),
     Family(
         "a dict from each length of a word to the words of that length; lengths as text, words $order",
@@ -137,12 +133,10 @@ MIDDLE = (
         "        found.setdefault(str(len(word)), []).append(word)\n"
         "    return {key: $result for key, value in found.items()}\n",
         word_lists,
-        lambda rng: rng.choice(
-            (
-                {"order": "in their order", "result": "value"},
-                {"order": "sorted", "result": "sorted(value)"},
-                {"order": "sorted and each once", "result": "sorted(set(value))"},
-            )
+        one_of(
+            {"order": "in their order", "result": "value"},
+            {"order": "sorted", "result": "sorted(value)"},
+            {"order": "sorted and each once", "result": "sorted(set(value))"},
         ),
     ),
     Family(
@@ -150,7 +144,7 @@ MIDDLE = (
         "def best_key(values: dict[str, int]) -> str:\n"
         "    return min(values, key=lambda key: ($sign * values[key], key), default='')\n",
         dicts,
-        lambda rng: rng.choice(({"which": "greatest", "sign": -1}, {"which": "smallest", "sign": 1})),
+        one_of({"which": "greatest", "sign": -1}, {"which": "smallest", "sign": 1}),
     ),
     Family(
         "a dict that leads back from each value (as text) to its keys, sorted; values under $k are left out",
@@ -161,12 +155,12 @@ MIDDLE = (
         "            found.setdefault(str(values[key]), []).append(key)\n"
         "    return found\n",
         dicts,
-        lambda rng: {"k": rng.randint(-9, 3)},
+        k_from(-9, 3),
     ),
     Family(
         "the sums of the $what of the grid",
         "def grid_sums(grid: list[list[int]]) -> list[int]:\n    return [sum(each) for each in $each]\n",
         grids,
-        lambda rng: rng.choice(({"what": "rows", "each": "grid"}, {"what": "columns", "each": "zip(*grid)"})),
+        one_of({"what": "rows", "each": "grid"}, {"what": "columns", "each": "zip(*grid)"}),
     ),
 )

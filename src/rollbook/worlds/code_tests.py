@@ -25,7 +25,7 @@ import msgspec
 from rollbook.envs.sandbox import Cause, ExecResult, Sandbox, SandboxLimits
 from rollbook.trace.ending import Reason, RolloutFailure
 
-__all__ = ["Times", "Verdict", "interpreter", "judge_solution"]
+__all__ = ["SolutionResult", "TimeBounds", "interpreter", "run_hidden_tests"]
 
 SYSTEM = ("/usr/bin/python3", "/usr/local/bin/python3")
 RUNNER = """\
@@ -55,7 +55,7 @@ leave(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class TimeBounds:
     """What the tests of one solution may take, in seconds."""
 
     cpu: int = 3
@@ -65,15 +65,15 @@ class Times:
     wall_in_all: float = 35.0
     """Together with one more test less than a scorer has."""
     idle: float = 2.0
-    """Wall time of a function that does nothing, over which the machine is too slow to judge; mostly it takes 0.05."""
+    """Wall time of a function that does nothing, over which the machine is too slow to tell; mostly it takes 0.05."""
 
 
-TIMES = Times()
+TIME_BOUNDS = TimeBounds()
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What the tests said."""
+class SolutionResult:
+    """What the hidden tests said of one solution."""
 
     passed: int
     run: int
@@ -91,14 +91,14 @@ def interpreter() -> tuple[str, tuple[str, ...]]:
     return os.path.realpath(sys.executable), (sys.base_prefix,)
 
 
-async def judge_solution(
+async def run_hidden_tests(
     box: Sandbox,
     code: str,
     name: str,
     tests: Sequence[Sequence[Any]],
     limits: SandboxLimits,
-    times: Times = TIMES,
-) -> Verdict:
+    times: TimeBounds = TIME_BOUNDS,
+) -> SolutionResult:
     """Run `tests` (pairs of arguments and what is right). `limits`: those of the sandbox. Raises `RolloutFailure` where
     the host failed, or was too slow to tell."""
     limits = msgspec.structs.replace(limits, cpu=times.cpu)
@@ -113,8 +113,8 @@ async def judge_solution(
         if done.cause is Cause.TIME or wall > times.wall_in_all:
             await _check_machine(box, limits, times)
         if done.cause in (Cause.TIME, Cause.CPU) or cpu > times.cpu_in_all or wall > times.wall_in_all:
-            return Verdict(passed, place + 1, place + 1 < len(tests) or not done.ok, first)
-    return Verdict(passed, len(tests), False, first)
+            return SolutionResult(passed, place + 1, place + 1 < len(tests) or not done.ok, first)
+    return SolutionResult(passed, len(tests), False, first)
 
 
 async def _call(
@@ -125,8 +125,8 @@ async def _call(
     return await box.exec([python, "-I", "-S", "-c", RUNNER], stdin=given, seconds=seconds, limits=limits)
 
 
-async def _check_machine(box: Sandbox, limits: SandboxLimits, times: Times) -> None:
-    """Raises `RolloutFailure` where it is too slow to judge anything. Only time counts: that nothing runs any more in
+async def _check_machine(box: Sandbox, limits: SandboxLimits, times: TimeBounds) -> None:
+    """Raises `RolloutFailure` where it is too slow to tell anything. Only time counts: that nothing runs any more in
     its sandbox may be the solution's doing."""
     done = await _call(box, "def nothing(): pass", "nothing", [], limits, times.wall)
     if done.seconds > times.idle:

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from rollbook.envs.sandbox import Keeper, Sandbox, SandboxLimits, Wish
+from rollbook.envs.sandbox import Sandbox, SandboxLifecycle, SandboxLimits, SandboxSpec
 from rollbook.envs.sandbox.namespaces import Namespaces
 from rollbook.envs.sandbox.opening import candidates
 from rollbook.trace.ending import RolloutFailure
@@ -41,7 +41,7 @@ def _working() -> dict[str, Namespaces]:
 async def _works(provider: Namespaces) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         try:
-            opened = await Keeper(Path(folder) / "t").open(provider, Wish(LIMITS))
+            opened = await SandboxLifecycle(Path(folder) / "t").open(provider, SandboxSpec(LIMITS))
         except RolloutFailure:
             return False
         try:
@@ -71,14 +71,14 @@ def use(
     """Do something in a sandbox of its own; nothing of it may be left."""
 
     async def inside() -> Value:
-        keeper = Keeper(folder / "tickets")
-        opened = await keeper.open(provider, Wish(limits, network))
+        lifecycle = SandboxLifecycle(folder / "tickets")
+        opened = await lifecycle.open(provider, SandboxSpec(limits, network))
         try:
             return await work(opened)
         finally:
             await opened.close()
-            assert keeper.registry.tickets() == ([], [])
-            assert list(keeper.registry.folder.iterdir()) == []
+            assert lifecycle.tickets.read_all() == ([], [])
+            assert list(lifecycle.tickets.folder.iterdir()) == []
 
     return asyncio.run(inside())
 

@@ -14,8 +14,8 @@ from rollbook.envs.sandbox import (
     SandboxInfo,
     SandboxLimits,
     SandboxRemains,
+    SandboxSpec,
     Ticket,
-    Wish,
 )
 
 __all__ = ["Scripted", "Step"]
@@ -51,14 +51,14 @@ class Scripted:
     def plan(self, name: str) -> tuple[tuple[str, ...], bool]:
         return (f"group-{name}",), False
 
-    async def create(self, ticket: Ticket, wish: Wish) -> None:
+    async def create(self, ticket: Ticket, spec: SandboxSpec) -> None:
         self.log.append("create")
         if callable(self.on_create):
             self.on_create(ticket)
         self.live.add(ticket.id)
         await (self.creates.pop(0) if self.creates else Step()).do()
 
-    async def ready(self, ticket: Ticket, wish: Wish) -> Sandbox:
+    async def ready(self, ticket: Ticket, spec: SandboxSpec) -> Sandbox:
         self.log.append("ready")
         await (self.readies.pop(0) if self.readies else Step()).do()
         return _Box(self, ticket)

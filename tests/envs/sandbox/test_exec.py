@@ -19,16 +19,16 @@ from rollbook.envs.sandbox import (
     CommandRefused,
     ExecResult,
     FileRefused,
-    Keeper,
     Kind,
     Sandbox,
+    SandboxLifecycle,
     SandboxLimits,
-    Wish,
+    SandboxSpec,
     sandbox,
 )
+from rollbook.envs.sandbox.host_processes import PROC, labelled
 from rollbook.envs.sandbox.launch import Launch, Rights
 from rollbook.envs.sandbox.namespaces import Namespaces, this_host
-from rollbook.envs.sandbox.processes import PROC, labelled
 from rollbook.trace.ending import Reason, RolloutFailure
 from rollbook.trace.message import Fault, ToolCall
 from tests.envs.sandbox.made import LIMITS, SHELL, TAG, until, use
@@ -147,12 +147,12 @@ class Wrong(Launch):
 def test_a_sandbox_that_cannot_be_made_leaves_nothing(
     argv: tuple[str, ...], reason: Reason, says: str, tmp_path: Path
 ) -> None:
-    keeper, provider = Keeper(tmp_path / "t"), Namespaces(Kind.UNSHARE, Rights.USER, this_host())
+    lifecycle, provider = SandboxLifecycle(tmp_path / "t"), Namespaces(Kind.UNSHARE, Rights.USER, this_host())
     provider.launch = Wrong(Kind.UNSHARE, Rights.USER, this_host())
     with pytest.raises(RolloutFailure, match=says) as caught:
-        asyncio.run(keeper.open(provider, Wish(LIMITS, readonly=argv)))
+        asyncio.run(lifecycle.open(provider, SandboxSpec(LIMITS, readonly=argv)))
     assert caught.value.reason is reason
-    assert keeper.registry.tickets() == ([], [])
+    assert lifecycle.tickets.read_all() == ([], [])
 
 
 UNPASSABLE = [[], [""], ["a\0b"], ["echo", "\ud800"], ["echo", "x" * (128 * 1024)], ["echo", *["y" * 1000] * 2000]]
@@ -193,8 +193,8 @@ def test_a_folder_that_is_asked_for_is_seen_and_cannot_be_written(made: Namespac
     folder = "/opt"
 
     async def work() -> None:
-        keeper = Keeper(tmp_path / "t")
-        box = await keeper.open(made, Wish(LIMITS, readonly=(folder,)))
+        lifecycle = SandboxLifecycle(tmp_path / "t")
+        box = await lifecycle.open(made, SandboxSpec(LIMITS, readonly=(folder,)))
         try:
             assert (await box.exec(["ls", folder])).ok
             assert not (await box.exec([*SHELL, f": > {folder}/x"])).ok

@@ -244,12 +244,12 @@ def test_what_runs_on_in_the_background_ends_with_its_command(inside: Inside) ->
     assert f"51.{TAG}" not in running
 
 
-def test_processor_time_is_bounded(best: Namespaces, tmp_path: Path) -> None:
+def test_processor_time_is_bounded(usual: Namespaces, tmp_path: Path) -> None:
     async def work(box: Sandbox) -> ExecResult:
         limits = msgspec.structs.replace(LIMITS, cpu=1)
         return await box.exec([*SHELL, "while :; do :; done"], seconds=20.0, limits=limits)
 
-    done = use(tmp_path, best, work)
+    done = use(tmp_path, usual, work)
     assert (done.cause, done.signal) == (Cause.CPU, 24)
     assert 0.5 < done.cpu < 3
 

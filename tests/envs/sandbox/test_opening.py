@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rollbook.envs.sandbox import Keeper, Kind, SandboxLimits, open_sandbox, sandbox
+from rollbook.envs.sandbox import Kind, SandboxLifecycle, SandboxLimits, open_sandbox, sandbox
 from rollbook.envs.sandbox.opening import candidates, choose
 from rollbook.errors import ConfigError, UsageError
 from rollbook.trace.ending import Reason, RolloutFailure
@@ -46,7 +46,7 @@ def test_a_failure_inside_closes_it(tmp_path: Path) -> None:
     assert list((tmp_path / "t").iterdir()) == []
 
 
-@pytest.mark.parametrize("place", ["/", "/tmp", "/proc/self", "/dev"])
+@pytest.mark.parametrize("place", ["/", "/tmp", "/proc/self", "/dev", "/workspace/x"])
 def test_folders_that_a_sandbox_has_for_itself_are_refused(place: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="place of its own"):
         asyncio.run(open_sandbox(readonly=[place], folder=tmp_path / "t"))
@@ -66,14 +66,14 @@ def test_limits_are_positive(name: str) -> None:
 def test_where_no_kind_works_plain_is_not_taken_instead(tmp_path: Path) -> None:
     failing = [Scripted(readies=[Step(error=RolloutFailure(Reason.ENV_SETUP, why))]) for why in ("no bwrap", "no root")]
     with pytest.raises(UsageError, match=r"isolates nothing\. Tried: bubblewrap: no bwrap; bubblewrap: no root"):
-        asyncio.run(choose(failing, Keeper(tmp_path / "t")))
+        asyncio.run(choose(failing, SandboxLifecycle(tmp_path / "t")))
     assert [each.live for each in failing] == [set(), set()]
     assert Kind.PLAIN not in {each.kind for each in candidates(None)}
 
 
 def test_the_first_that_works_is_taken(tmp_path: Path) -> None:
     bad, good = Scripted(creates=[Step(error=RolloutFailure(Reason.ENV_SETUP, "no"))]), Scripted()
-    assert asyncio.run(choose([bad, good, Scripted()], Keeper(tmp_path / "t"))) is good
+    assert asyncio.run(choose([bad, good, Scripted()], SandboxLifecycle(tmp_path / "t"))) is good
     assert good.live == set()
 
 

@@ -18,13 +18,19 @@ from enum import StrEnum
 
 from rollbook.envs.sandbox.result import Kind, SandboxLimits
 
-__all__ = ["Host", "Launch", "Rights", "limited"]
+__all__ = ["HELD_WORKSPACE", "OWN_PLACES", "WORKSPACE", "Host", "Launch", "Rights", "limited"]
 
 NOBODY = 65534
 SHELL = "/bin/sh"
+WORKSPACE = "/workspace"
+"""Where commands find it."""
+HELD_WORKSPACE = f"/tmp{WORKSPACE}"  # noqa: S108 (the holder's own)
+"""Where it is in the holder's mounts."""
+OWN_PLACES = (WORKSPACE, "/tmp", "/proc", "/dev")  # noqa: S108 (inside)
+"""Folders at the top that a sandbox has for itself."""
 ENV = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
-    "HOME": "/workspace",
+    "HOME": WORKSPACE,
     "TMPDIR": "/tmp",  # noqa: S108 (inside)
     "LANG": "C.UTF-8",
 }
@@ -33,16 +39,16 @@ ENV = {
 JOIN = (
     'n=$1; shift; while [ "$n" -gt 0 ]; do echo 0 > "$1/cgroup.procs" || exit 125; shift; n=$((n-1)); done; exec "$@"'
 )
-WORKSPACE = (
+MAKE_WORKSPACE = (
     'set -e; mount -t tmpfs -o "size=$1,nr_inodes=$2,mode=0755,nosuid,nodev" tmpfs /tmp; '
-    "mkdir -m 0700 /tmp/workspace /tmp/tmp /tmp/shm; "
-    'if [ -n "$3" ]; then chown "$3" /tmp/workspace /tmp/tmp /tmp/shm; fi'
+    f"mkdir -m 0700 {HELD_WORKSPACE} /tmp/tmp /tmp/shm; "
+    f'if [ -n "$3" ]; then chown "$3" {HELD_WORKSPACE} /tmp/tmp /tmp/shm; fi'
 )
-SYSTEM = """
+SYSTEM = f"""
 mkdir /tmp/root
 mount -t tmpfs -o size=1m,nr_inodes=500,mode=0755,nosuid,nodev tmpfs /tmp/root
 cd /tmp/root
-mkdir -p usr etc proc dev/shm workspace tmp
+mkdir -p usr etc proc dev/shm .{WORKSPACE} tmp
 mount --bind /usr usr
 mount -o remount,bind,ro usr
 for each in bin sbin lib lib32 lib64 libx32; do
@@ -56,13 +62,13 @@ if [ -e /etc/ld.so.cache ]; then cp /etc/ld.so.cache etc/; fi
 if [ -e /etc/alternatives ]; then cp -r /etc/alternatives etc/; fi
 for each in null zero full random urandom; do : > "dev/$each"; mount --bind "/dev/$each" "dev/$each"; done
 ln -s /proc/self/fd dev/fd; ln -s fd/0 dev/stdin; ln -s fd/1 dev/stdout; ln -s fd/2 dev/stderr
-mount --bind /tmp/workspace workspace; mount --bind /tmp/tmp tmp; mount --bind /tmp/shm dev/shm
+mount --bind {HELD_WORKSPACE} .{WORKSPACE}; mount --bind /tmp/tmp tmp; mount --bind /tmp/shm dev/shm
 mount -o remount,bind,ro /tmp/root
 cd /
 """
 HOLD = "echo ready; exec cat > /dev/null"
 """It reads from its owner, so it ends with it."""
-FIRST = 'echo "$1" >&2; shift; cd /workspace || exit 126; exec 3>&2 2>/dev/null; "$@" 2>&3 3>&-; exit $?'
+FIRST = f'echo "$1" >&2; shift; cd {WORKSPACE} || exit 126; exec 3>&2 2>/dev/null; "$@" 2>&3 3>&-; exit $?'
 CLOSE = 'echo 0 > /proc/sys/user/max_user_namespaces || exit 126; exec "$@"'
 """No user namespace in there: in one of its own, a command could mount memory that nothing bounds."""
 PIVOT = (
@@ -105,7 +111,7 @@ class Launch:
     def holder(self, limits: SandboxLimits, readonly: Sequence[str]) -> list[str]:
         """Makes the workspace and keeps it, until its stdin ends. Writes ``ready`` to stdout."""
         owner = f"{NOBODY}:{NOBODY}" if self.rights is Rights.ROOT else ""
-        script = f"{WORKSPACE}\nshift 3\n{SYSTEM if self.kind is Kind.UNSHARE else ''}\n{HOLD}"
+        script = f"{MAKE_WORKSPACE}\nshift 3\n{SYSTEM if self.kind is Kind.UNSHARE else ''}\n{HOLD}"
         sizes = [str(limits.disk), str(limits.files), owner, *readonly]
         user = ["--user", "--map-root-user"] if self.rights is Rights.USER else []
         return [*self._drop_first(), "unshare", *user, "--mount", SHELL, "-c", script, "sh", *sizes]
@@ -168,7 +174,7 @@ class Launch:
             seen += ["--ro-bind", name, name]
         for name in ("/etc/ld.so.cache", "/etc/alternatives", *(("/etc/resolv.conf", "/etc/ssl") if network else ())):
             seen += ["--ro-bind-try", name, name]
-        own = ["--bind", "/tmp/workspace", "/workspace", "--bind", "/tmp/tmp", "/tmp"]  # noqa: S108 (the sandbox's own)
+        own = ["--bind", HELD_WORKSPACE, WORKSPACE, "--bind", "/tmp/tmp", "/tmp"]  # noqa: S108 (the sandbox's own)
         last = ["--proc", "/proc", "--dev", "/dev", "--bind", "/tmp/shm", "/dev/shm"]  # noqa: S108
         ends = ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
         lives = ["--die-with-parent", "--new-session", "--as-pid-1"]

@@ -18,13 +18,13 @@ from pathlib import Path
 
 from rollbook.envs.finishing import to_its_end
 from rollbook.envs.foreign import one_line
+from rollbook.envs.sandbox.causes import Evidence, exec_result, lost
 from rollbook.envs.sandbox.child import Child, check_command, end_group, ended_by_itself, spawn
 from rollbook.envs.sandbox.files import parts_of, read_beneath
 from rollbook.envs.sandbox.groups import Counts, counts, find_parents, make_groups
-from rollbook.envs.sandbox.judge import Evidence, judge, lost
-from rollbook.envs.sandbox.launch import Host, Launch, Rights, limited
-from rollbook.envs.sandbox.processes import end_labelled
-from rollbook.envs.sandbox.protocol import FileRefused, Sandbox, Ticket, Wish
+from rollbook.envs.sandbox.host_processes import end_labelled
+from rollbook.envs.sandbox.launch import HELD_WORKSPACE, Host, Launch, Rights, limited
+from rollbook.envs.sandbox.protocol import FileRefused, Sandbox, SandboxSpec, Ticket
 from rollbook.envs.sandbox.removal import LOCAL, PATIENCE, remove_local
 from rollbook.envs.sandbox.result import ExecResult, Kind, SandboxInfo, SandboxLimits
 from rollbook.envs.sandbox.syscalls import key_filter
@@ -75,17 +75,17 @@ class Namespaces:
     def plan(self, name: str) -> tuple[tuple[str, ...], bool]:
         return tuple(str(parent / f"rollbook-{name}") for parent in self._parents), False
 
-    async def create(self, ticket: Ticket, wish: Wish) -> None:
+    async def create(self, ticket: Ticket, spec: SandboxSpec) -> None:
         try:
-            make_groups(ticket.groups, wish.limits)
-            argv = self.launch.holder(wish.limits, wish.readonly)
+            make_groups(ticket.groups, spec.limits)
+            argv = self.launch.holder(spec.limits, spec.readonly)
             self._holders[ticket.id] = spawn(argv, environment(ticket.label))
         except FileNotFoundError as error:
             raise RolloutFailure(Reason.ENV_SETUP, f"sandbox: there is no {error.filename}") from error
         except OSError as error:
             raise lost(f"the sandbox could not be started: {error}") from error
 
-    async def ready(self, ticket: Ticket, wish: Wish) -> Sandbox:
+    async def ready(self, ticket: Ticket, spec: SandboxSpec) -> Sandbox:
         holder = self._holders[ticket.id]
         assert holder.stdout is not None
         assert holder.stderr is not None
@@ -99,7 +99,7 @@ class Namespaces:
             raise RolloutFailure(Reason.ENV_SETUP, f"sandbox ({self.kind}): {one_line(said.decode(errors='replace'))}")
         holder.stdout.close()
         holder.stderr.close()
-        inside = _Inside(self.launch, holder, ticket, wish)
+        inside = _Inside(self.launch, holder, ticket, spec)
         self._made[ticket.id] = inside
         return inside
 
@@ -153,13 +153,14 @@ async def _readable(fd: int) -> None:
 class _Inside:
     """A sandbox that is ready."""
 
-    def __init__(self, launch: Launch, holder: subprocess.Popen[bytes], ticket: Ticket, wish: Wish) -> None:
-        self._launch, self._holder, self._ticket, self._wish = launch, holder, ticket, wish
+    def __init__(self, launch: Launch, holder: subprocess.Popen[bytes], ticket: Ticket, spec: SandboxSpec) -> None:
+        self._launch, self._holder, self._ticket, self._spec = launch, holder, ticket, spec
         self._numbers = itertools.count(1)
         self.running = 0
         """Commands that have not ended."""
         try:
-            self.folder = os.open(f"/proc/{holder.pid}/root/tmp/workspace", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            place = f"/proc/{holder.pid}/root{HELD_WORKSPACE}"
+            self.folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise lost(f"the workspace is gone: {error}") from error
 
@@ -169,7 +170,7 @@ class _Inside:
             self._ticket.id,
             self._launch.kind,
             isolates=True,
-            network=self._wish.network,
+            network=self._spec.network,
             groups=bool(self._ticket.groups),
         )
 
@@ -177,7 +178,7 @@ class _Inside:
         self, argv: Sequence[str], *, stdin: bytes = b"", seconds: float = 10.0, limits: SandboxLimits | None = None
     ) -> ExecResult:
         check_command(argv)
-        limits = self._wish.limits if limits is None else limits
+        limits = self._spec.limits if limits is None else limits
         if self._holder.poll() is not None:
             raise lost(f"the holder of its workspace ended with code {self._holder.returncode}")
         label, mark = f"{self._ticket.label}/{next(self._numbers)}", secrets.token_hex(16)
@@ -193,7 +194,7 @@ class _Inside:
             raise lost(f"a command could not be started: {error}") from error
         finally:
             self.running -= 1
-        return judge(ended, f"{mark}\n".encode(), self._evidence(before), limits)
+        return exec_result(ended, f"{mark}\n".encode(), self._evidence(before), limits)
 
     def _start(self, argv: Sequence[str], mark: str, label: str, limits: SandboxLimits) -> subprocess.Popen[bytes]:
         data = self._launch.host.sieve if self._launch.kind is Kind.BUBBLEWRAP else None
@@ -204,8 +205,8 @@ class _Inside:
                 mark=mark,
                 limits=limited(limits, bool(self._ticket.groups)),
                 groups=self._ticket.groups,
-                network=self._wish.network,
-                readonly=self._wish.readonly,
+                network=self._spec.network,
+                readonly=self._spec.readonly,
                 sieve=sieve,
             )
             return spawn(line, environment(label), handed=() if sieve is None else (sieve,))
@@ -230,7 +231,7 @@ class _Inside:
         return await to_its_end(asyncio.to_thread(_read, folder, path, limit))
 
     async def close(self) -> None:
-        """The keeper removes it."""
+        """`SandboxLifecycle` removes it."""
 
 
 def _read(folder: int, path: str, limit: int) -> bytes:

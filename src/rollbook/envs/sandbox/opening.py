@@ -12,22 +12,19 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from rollbook.envs.sandbox.keeper import Keeper, Leftover, Swept
-from rollbook.envs.sandbox.launch import Rights
+from rollbook.envs.sandbox.launch import OWN_PLACES, Rights
+from rollbook.envs.sandbox.lifecycle import Leftover, SandboxLifecycle, Swept
 from rollbook.envs.sandbox.namespaces import Namespaces, this_host
 from rollbook.envs.sandbox.plain import Plain
-from rollbook.envs.sandbox.protocol import Provider, Sandbox, Wish
-from rollbook.envs.sandbox.registry import default_folder
+from rollbook.envs.sandbox.protocol import Provider, Sandbox, SandboxSpec
 from rollbook.envs.sandbox.result import Kind, SandboxLimits
+from rollbook.envs.sandbox.tickets import default_folder
 from rollbook.errors import UsageError
 from rollbook.trace.ending import RolloutFailure
 
 __all__ = ["leftovers", "open_sandbox", "sandbox", "sweep"]
 
 DEFAULT_LIMITS = SandboxLimits()
-
-OWN = ("tmp", "workspace", "proc", "dev")
-"""Folders at the top that a sandbox has for itself."""
 
 _working: dict[Kind | None, Provider] = {}
 """By what was asked for: the provider that has been seen to work in this process."""
@@ -51,19 +48,19 @@ async def open_sandbox(
     """
     _on_linux()
     wanted = _kind(kind)
-    keeper = Keeper(default_folder() if folder is None else folder)
-    if keeper.registry.folder not in _swept:
-        _swept.add(keeper.registry.folder)
-        await keeper.sweep(Plain())
-    return await keeper.open(await _provider(wanted, keeper), _wish(limits, network, readonly))
+    lifecycle = _lifecycle(folder)
+    if lifecycle.tickets.folder not in _swept:
+        _swept.add(lifecycle.tickets.folder)
+        await lifecycle.sweep(Plain())
+    return await lifecycle.open(await _provider(wanted, lifecycle), _spec(limits, network, readonly))
 
 
-def _wish(limits: SandboxLimits, network: bool, readonly: Sequence[str | Path]) -> Wish:
+def _spec(limits: SandboxLimits, network: bool, readonly: Sequence[str | Path]) -> SandboxSpec:
     places = tuple(os.path.realpath(each) for each in readonly)
     for each in places:
-        if each == "/" or each.split("/")[1] in OWN:
+        if each == "/" or f"/{each.split('/')[1]}" in OWN_PLACES:
             raise UsageError(f"readonly: {each} has a place of its own inside; give a folder that lies elsewhere")
-    return Wish(limits, network, places)
+    return SandboxSpec(limits, network, places)
 
 
 @asynccontextmanager
@@ -86,13 +83,17 @@ async def sandbox(
 async def sweep(folder: Path | None = None) -> Swept:
     """Remove what dead owners left on this machine."""
     _on_linux()
-    return await Keeper(default_folder() if folder is None else folder).sweep(Plain())
+    return await _lifecycle(folder).sweep(Plain())
 
 
 def leftovers(folder: Path | None = None) -> list[Leftover]:
     """Sandboxes that should be gone and are not, with the reason."""
     _on_linux()
-    return Keeper(default_folder() if folder is None else folder).leftovers()
+    return _lifecycle(folder).leftovers()
+
+
+def _lifecycle(folder: Path | None) -> SandboxLifecycle:
+    return SandboxLifecycle(default_folder() if folder is None else folder)
 
 
 def _on_linux() -> None:
@@ -117,19 +118,19 @@ def candidates(kind: Kind | None) -> list[Provider]:
     return [Namespaces(each, right, host) for each in kinds for right in rights]
 
 
-async def _provider(kind: Kind | None, keeper: Keeper) -> Provider:
+async def _provider(kind: Kind | None, lifecycle: SandboxLifecycle) -> Provider:
     if kind is Kind.PLAIN:
         return Plain()
     if kind in _working:
         return _working[kind]
-    return _working.setdefault(kind, await choose(candidates(kind), keeper))
+    return _working.setdefault(kind, await choose(candidates(kind), lifecycle))
 
 
-async def choose(providers: Sequence[Provider], keeper: Keeper) -> Provider:
+async def choose(providers: Sequence[Provider], lifecycle: SandboxLifecycle) -> Provider:
     """The first in whose sandbox a command runs. Raises `UsageError` where there is none."""
     problems: list[str] = []
     for each in providers:
-        problem = await _tried(each, keeper)
+        problem = await _tried(each, lifecycle)
         if problem is None:
             return each
         problems.append(problem)
@@ -139,10 +140,10 @@ async def choose(providers: Sequence[Provider], keeper: Keeper) -> Provider:
     )
 
 
-async def _tried(provider: Provider, keeper: Keeper) -> str | None:
+async def _tried(provider: Provider, lifecycle: SandboxLifecycle) -> str | None:
     """What was wrong; None: a command ran."""
     try:
-        opened = await keeper.open(provider, Wish(DEFAULT_LIMITS))
+        opened = await lifecycle.open(provider, SandboxSpec(DEFAULT_LIMITS))
         try:
             done = await opened.exec(["true"])
         finally:

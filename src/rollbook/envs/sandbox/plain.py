@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rollbook.envs.finishing import to_its_end
+from rollbook.envs.sandbox.causes import Evidence, exec_result, lost
 from rollbook.envs.sandbox.child import Child, check_command, end_group, spawn
 from rollbook.envs.sandbox.files import parts_of, read_beneath
-from rollbook.envs.sandbox.judge import Evidence, judge, lost
+from rollbook.envs.sandbox.host_processes import end_labelled
 from rollbook.envs.sandbox.launch import ENV, limited
 from rollbook.envs.sandbox.namespaces import PATH
-from rollbook.envs.sandbox.processes import end_labelled
-from rollbook.envs.sandbox.protocol import FileRefused, Sandbox, Ticket, Wish
+from rollbook.envs.sandbox.protocol import FileRefused, Sandbox, SandboxSpec, Ticket
 from rollbook.envs.sandbox.removal import LOCAL, PATIENCE, remove_local
 from rollbook.envs.sandbox.result import ExecResult, Kind, SandboxInfo, SandboxLimits
 
@@ -42,8 +42,8 @@ class Plain:
         del name
         return (), True
 
-    async def create(self, ticket: Ticket, wish: Wish) -> None:
-        del wish
+    async def create(self, ticket: Ticket, spec: SandboxSpec) -> None:
+        del spec
         assert ticket.workspace is not None
         warnings.warn(
             f"sandbox {ticket.id} is plain: it isolates nothing. Code in it reads and changes what this user can, and "
@@ -56,8 +56,8 @@ class Plain:
         except OSError as error:
             raise lost(f"no workspace: {error}") from error
 
-    async def ready(self, ticket: Ticket, wish: Wish) -> Sandbox:
-        return _Folder(ticket, wish)
+    async def ready(self, ticket: Ticket, spec: SandboxSpec) -> Sandbox:
+        return _Folder(ticket, spec)
 
     async def remove(self, ticket: Ticket) -> None:
         await to_its_end(asyncio.to_thread(remove_local, ticket))
@@ -66,9 +66,9 @@ class Plain:
 class _Folder:
     """A folder in which commands run."""
 
-    def __init__(self, ticket: Ticket, wish: Wish) -> None:
+    def __init__(self, ticket: Ticket, spec: SandboxSpec) -> None:
         assert ticket.workspace is not None
-        self._ticket, self._wish = ticket, wish
+        self._ticket, self._spec = ticket, spec
         self._place = ticket.workspace
         self._numbers = itertools.count(1)
 
@@ -80,7 +80,7 @@ class _Folder:
         self, argv: Sequence[str], *, stdin: bytes = b"", seconds: float = 10.0, limits: SandboxLimits | None = None
     ) -> ExecResult:
         check_command(argv)
-        limits = self._wish.limits if limits is None else limits
+        limits = self._spec.limits if limits is None else limits
         label = f"{self._ticket.label}/{next(self._numbers)}"
         name, _, value = label.partition("=")
         env = {**ENV, "PATH": f"{ENV['PATH']}:{PATH}", "HOME": self._place, "TMPDIR": self._place, name: value}
@@ -92,7 +92,7 @@ class _Folder:
             ended = await child.run(process, seconds)
         except OSError as error:
             raise lost(f"a command could not be started: {error}") from error
-        return judge(ended, b"", Evidence(), limits)
+        return exec_result(ended, b"", Evidence(), limits)
 
     async def write(self, path: str, data: bytes) -> None:
         await asyncio.to_thread(self._write, path, data)
@@ -116,7 +116,7 @@ class _Folder:
             os.close(folder)
 
     async def close(self) -> None:
-        """The keeper removes it."""
+        """`SandboxLifecycle` removes it."""
 
 
 def _kill(process: subprocess.Popen[bytes], label: str) -> None:

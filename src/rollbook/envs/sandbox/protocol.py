@@ -1,4 +1,4 @@
-"""The sandbox as environments see it, and the provider behind it as the keeper sees it.
+"""The sandbox as environments see it, and the provider behind it as their lifecycle sees it.
 
 Order of a sandbox's life: its ticket is on disk before anything is made; `Provider.create` makes what the ticket names,
 `Provider.ready` waits until it can be used; `Provider.remove` takes away all that a ticket names, whatever of it is
@@ -16,7 +16,7 @@ from rollbook.envs.outcome import ToolRefused
 from rollbook.envs.sandbox.result import ExecResult, Kind, SandboxInfo, SandboxLimits
 from rollbook.errors import RollbookError
 
-__all__ = ["CommandRefused", "FileRefused", "Provider", "Sandbox", "SandboxRemains", "Ticket", "Wish"]
+__all__ = ["CommandRefused", "FileRefused", "Provider", "Sandbox", "SandboxRemains", "SandboxSpec", "Ticket"]
 
 
 class FileRefused(ToolRefused):
@@ -62,7 +62,7 @@ class Sandbox(Protocol):
         ...
 
 
-class Wish(msgspec.Struct, frozen=True):
+class SandboxSpec(msgspec.Struct, frozen=True):
     """What a sandbox shall be."""
 
     limits: SandboxLimits
@@ -113,11 +113,11 @@ class Provider(Protocol):
         """What the sandbox `name` will leave on the host: folders of control groups, and whether a workspace."""
         ...
 
-    async def create(self, ticket: Ticket, wish: Wish) -> None:
+    async def create(self, ticket: Ticket, spec: SandboxSpec) -> None:
         """Begin to make it. Raises `RolloutFailure`."""
         ...
 
-    async def ready(self, ticket: Ticket, wish: Wish) -> Sandbox:
+    async def ready(self, ticket: Ticket, spec: SandboxSpec) -> Sandbox:
         """Wait until it can be used. Raises `RolloutFailure`."""
         ...
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rollbook.envs.foreign import one_line
 from rollbook.envs.sandbox.groups import is_group_of, remove_groups
-from rollbook.envs.sandbox.processes import end_labelled
+from rollbook.envs.sandbox.host_processes import end_labelled
 from rollbook.envs.sandbox.protocol import SandboxRemains, Ticket
 
 __all__ = ["LOCAL", "remove_local"]

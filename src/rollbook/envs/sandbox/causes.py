@@ -16,7 +16,7 @@ from rollbook.envs.sandbox.groups import Counts
 from rollbook.envs.sandbox.result import Cause, ExecResult, SandboxLimits
 from rollbook.trace.ending import Reason, RolloutFailure
 
-__all__ = ["Evidence", "judge", "lost"]
+__all__ = ["Evidence", "exec_result", "lost"]
 
 SIGNALS = 64
 CPU_SHARE = 0.8
@@ -41,7 +41,7 @@ def lost(detail: object) -> RolloutFailure:
     return RolloutFailure(Reason.SANDBOX_LOST, detail)
 
 
-def judge(ended: Ended, mark: bytes, evidence: Evidence, limits: SandboxLimits) -> ExecResult:
+def exec_result(ended: Ended, mark: bytes, evidence: Evidence, limits: SandboxLimits) -> ExecResult:
     """The result of a command whose launcher writes `mark` to stderr first (empty: there is no launcher). Raises
     `RolloutFailure` (``sandbox_lost``)."""
     said, found, rest = ended.stderr.partition(mark) if mark else (b"", b"", ended.stderr)

@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from rollbook.envs.sandbox import Cause, SandboxLimits
+from rollbook.envs.sandbox.causes import Evidence, exec_result
 from rollbook.envs.sandbox.child import Ended
 from rollbook.envs.sandbox.groups import Counts
-from rollbook.envs.sandbox.judge import Evidence, judge
 from rollbook.trace.ending import Reason, RolloutFailure
 
 MARK = b"0123\n"
@@ -44,7 +44,7 @@ def ended(code: int = 0, stderr: bytes = MARK, *, late: bool = False, flooded: b
     ],
 )
 def test_causes(end: Ended, evidence: Evidence, cause: Cause, status: int | None, signal: int | None) -> None:
-    found = judge(end, MARK, evidence, LIMITS)
+    found = exec_result(end, MARK, evidence, LIMITS)
     assert (found.cause, found.status, found.signal) == (cause, status, signal)
     assert found.ok is (status == 0)
     assert found.describe()
@@ -52,9 +52,9 @@ def test_causes(end: Ended, evidence: Evidence, cause: Cause, status: int | None
 
 def test_who_catches_the_signal_of_the_processor_limit_is_still_out_of_processor_time() -> None:
     end = dataclasses.replace(ended(137), cpu=60.5)
-    assert judge(end, MARK, Evidence(), LIMITS).cause is Cause.CPU
-    assert judge(dataclasses.replace(end, cpu=40.0), MARK, Evidence(), LIMITS).cause is Cause.SIGNAL
-    assert judge(end, MARK, Evidence(), LIMITS).cpu == 60.5
+    assert exec_result(end, MARK, Evidence(), LIMITS).cause is Cause.CPU
+    assert exec_result(dataclasses.replace(end, cpu=40.0), MARK, Evidence(), LIMITS).cause is Cause.SIGNAL
+    assert exec_result(end, MARK, Evidence(), LIMITS).cpu == 60.5
 
 
 @pytest.mark.parametrize(
@@ -68,17 +68,17 @@ def test_who_catches_the_signal_of_the_processor_limit_is_still_out_of_processor
 )
 def test_a_lost_host_takes_evidence(end: Ended, evidence: Evidence, says: str) -> None:
     with pytest.raises(RolloutFailure, match=says) as caught:
-        judge(end, MARK, evidence, LIMITS)
+        exec_result(end, MARK, evidence, LIMITS)
     assert caught.value.reason is Reason.SANDBOX_LOST
 
 
 def test_the_launchers_words_are_not_the_commands() -> None:
-    found = judge(ended(1, b"bwrap: hm\n" + MARK + b"mine" + MARK + b"more"), MARK, Evidence(), LIMITS)
+    found = exec_result(ended(1, b"bwrap: hm\n" + MARK + b"mine" + MARK + b"more"), MARK, Evidence(), LIMITS)
     assert found.stderr == (b"mine" + MARK)[:8]
     assert found.stderr_lost == len(b"mine" + MARK + b"more") - 8
     assert (found.stdout, found.stdout_lost) == (b"out", 0)
 
 
 def test_without_a_launcher_there_is_no_mark() -> None:
-    found = judge(ended(0, b"all"), b"", Evidence(), LIMITS)
+    found = exec_result(ended(0, b"all"), b"", Evidence(), LIMITS)
     assert (found.stderr, found.cause) == (b"all", Cause.EXITED)

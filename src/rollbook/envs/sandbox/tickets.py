@@ -20,7 +20,7 @@ from rollbook.envs.sandbox.files import read_beneath
 from rollbook.envs.sandbox.protocol import FileRefused, Ticket
 from rollbook.errors import RollbookError, UsageError
 
-__all__ = ["Registry", "Unreadable", "default_folder", "label_of"]
+__all__ = ["TicketFolder", "UnreadableTicket", "default_folder", "label_of"]
 
 SUFFIX = ".json"
 MAX_BYTES = 1 << 16
@@ -33,7 +33,7 @@ def label_of(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableTicket:
     """A file in the folder that is no ticket."""
 
     path: Path
@@ -60,7 +60,7 @@ def _trusted(folder: Path) -> bool:
     return {link.st_uid, found.st_uid} <= {os.geteuid(), 0} and not shared
 
 
-class Registry:
+class TicketFolder:
     """The tickets in one folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -108,10 +108,10 @@ class Registry:
         """Forget a ticket."""
         self._path(name).unlink(missing_ok=True)
 
-    def tickets(self) -> tuple[list[Ticket], list[Unreadable]]:
+    def read_all(self) -> tuple[list[Ticket], list[UnreadableTicket]]:
         """All that lies there."""
         found: list[Ticket] = []
-        bad: list[Unreadable] = []
+        bad: list[UnreadableTicket] = []
         folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             for path in sorted(self.folder.glob(f"*{SUFFIX}")):
@@ -119,7 +119,7 @@ class Registry:
                     found.append(self._read(folder, path.name))
                 except (FileRefused, msgspec.MsgspecError, _Strange) as error:
                     if os.path.lexists(path):  # else its sandbox has just been removed
-                        bad.append(Unreadable(path, str(error)))
+                        bad.append(UnreadableTicket(path, str(error)))
         finally:
             os.close(folder)
         return found, bad

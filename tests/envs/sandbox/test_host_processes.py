@@ -15,7 +15,15 @@ import pytest
 
 from rollbook.envs.sandbox import Kind, SandboxRemains, Ticket
 from rollbook.envs.sandbox.groups import find_parents
-from rollbook.envs.sandbox.processes import boot_id, end_labelled, is_running, labelled, pid_space, since_boot, started
+from rollbook.envs.sandbox.host_processes import (
+    boot_id,
+    end_labelled,
+    is_running,
+    labelled,
+    pid_space,
+    since_boot,
+    started,
+)
 from rollbook.envs.sandbox.removal import remove_local
 
 TICKET = Ticket("x1", "local", Kind.PLAIN, 1, 1, "boot", "space", 0.0, "ROLLBOOK_SANDBOX=x1")

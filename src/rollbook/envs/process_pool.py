@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from rollbook.errors import RollbookError, UsageError, boundary
 
-__all__ = ["ProcessLost", "Processes"]
+__all__ = ["ProcessLost", "ProcessPool"]
 
 COMMAND = ("-m", "rollbook.envs.process_server")
 LENGTH = struct.Struct(">Q")
@@ -29,12 +29,12 @@ class ProcessLost(RollbookError):
     """The process that served a call died over it."""
 
 
-class Processes:
-    """A pool of them. Belongs to one event loop."""
+class ProcessPool:
+    """Belongs to one event loop."""
 
-    def __init__(self, limit: int | None = None) -> None:
-        """`limit`: so many at once; None: the machine's cores."""
-        self._slots = asyncio.Semaphore(limit or os.cpu_count() or 1)
+    def __init__(self, limit: int) -> None:
+        """`limit`: so many at once."""
+        self._slots = asyncio.Semaphore(limit)
         self._idle: list[_Server] = []
         self._busy: set[_Server] = set()
 

@@ -21,14 +21,14 @@ from pathlib import Path
 import msgspec
 
 from rollbook.envs.finishing import to_its_end
-from rollbook.envs.sandbox.processes import boot_id, is_running, pid_space, since_boot, started
-from rollbook.envs.sandbox.protocol import Provider, Sandbox, SandboxRemains, Ticket, Wish
-from rollbook.envs.sandbox.registry import Registry, label_of
+from rollbook.envs.sandbox.host_processes import boot_id, is_running, pid_space, since_boot, started
+from rollbook.envs.sandbox.protocol import Provider, Sandbox, SandboxRemains, SandboxSpec, Ticket
 from rollbook.envs.sandbox.result import ExecResult, SandboxInfo, SandboxLimits
+from rollbook.envs.sandbox.tickets import TicketFolder, label_of
 from rollbook.errors import RollbookError, boundary
 from rollbook.trace.ending import Reason, RolloutFailure
 
-__all__ = ["Keeper", "Leftover", "Swept"]
+__all__ = ["Leftover", "SandboxLifecycle", "Swept"]
 
 LIFETIME = 1800.0
 """Seconds until a ticket expires that nobody moves on."""
@@ -55,32 +55,32 @@ class Swept:
     """What could not be removed."""
 
 
-class Keeper:
+class SandboxLifecycle:
     """Opens, closes and sweeps sandboxes, with their tickets in one folder."""
 
     def __init__(self, folder: Path, lifetime: float = LIFETIME) -> None:
         """`lifetime`: seconds; a healthy owner writes its tickets anew three times in it."""
-        self.registry = Registry(folder)
+        self.tickets = TicketFolder(folder)
         self.lifetime = lifetime
 
-    async def open(self, provider: Provider, wish: Wish) -> Sandbox:
+    async def open(self, provider: Provider, spec: SandboxSpec) -> Sandbox:
         """A new sandbox. Raises `RolloutFailure`; then nothing of it is left but what `leftovers` shows."""
         ticket = self._ticket(provider)
         try:
-            self.registry.put(ticket)
+            self.tickets.put(ticket)
         except OSError as error:
             raise RolloutFailure(Reason.SANDBOX_LOST, f"no ticket could be written: {error}") from error
         try:
             with boundary("sandbox", _ProviderError):
-                await provider.create(ticket, wish)
-                inside = await provider.ready(ticket, wish)
+                await provider.create(ticket, spec)
+                inside = await provider.ready(ticket, spec)
         except _ProviderError as error:
             await self._drop(provider, ticket)
             raise RolloutFailure(Reason.ENV_SETUP, error) from error
         except BaseException:
             await self._drop(provider, ticket)
             raise
-        return _Kept(self, provider, ticket, inside)
+        return _Opened(self, provider, ticket, inside)
 
     async def _drop(self, provider: Provider, ticket: Ticket) -> None:
         """Remove what was begun; what remains is noted, for the first failure is the one to tell."""
@@ -105,7 +105,7 @@ class Keeper:
             expires=since_boot() + self.lifetime,
             label=label_of(name),
             groups=groups,
-            workspace=str(self.registry.workspace(name)) if folder else None,
+            workspace=str(self.tickets.workspace(name)) if folder else None,
         )
 
     async def remove(self, provider: Provider, ticket: Ticket) -> None:
@@ -116,16 +116,16 @@ class Keeper:
         try:
             with boundary(f"sandbox {ticket.id} could not be removed", SandboxRemains):
                 await provider.remove(ticket)
-                self.registry.remove(ticket.id)
+                self.tickets.remove(ticket.id)
         except SandboxRemains as error:
             with suppress(OSError):  # a full disk: the ticket that is there is swept too, without the reason
-                if self.registry.has(ticket.id):
-                    self.registry.put(msgspec.structs.replace(ticket, failed=str(error)))
+                if self.tickets.has(ticket.id):
+                    self.tickets.put(msgspec.structs.replace(ticket, failed=str(error)))
             raise
 
     def leftovers(self) -> list[Leftover]:
         """All sandboxes that should be gone and are not, whoever made them."""
-        tickets, bad = self.registry.tickets()
+        tickets, bad = self.tickets.read_all()
         found = [Leftover(each.id, why, each) for each in tickets if (why := _gone(each)) is not None]
         return found + [Leftover(each.path.name, each.problem, None) for each in bad]
 
@@ -160,19 +160,19 @@ def _gone(ticket: Ticket) -> str | None:
     return "expired" if ticket.expires < since_boot() else None
 
 
-class _Kept:
+class _Opened:
     """A sandbox with its ticket: it is kept alive until it is closed."""
 
-    def __init__(self, keeper: Keeper, provider: Provider, ticket: Ticket, inside: Sandbox) -> None:
-        self._keeper, self._provider, self._ticket, self._inside = keeper, provider, ticket, inside
+    def __init__(self, lifecycle: SandboxLifecycle, provider: Provider, ticket: Ticket, inside: Sandbox) -> None:
+        self._lifecycle, self._provider, self._ticket, self._inside = lifecycle, provider, ticket, inside
         self._closed = False
-        self._timer = asyncio.get_running_loop().call_later(keeper.lifetime / 3, self._move_on)
+        self._timer = asyncio.get_running_loop().call_later(lifecycle.lifetime / 3, self._move_on)
 
     def _move_on(self) -> None:
-        self._ticket = msgspec.structs.replace(self._ticket, expires=since_boot() + self._keeper.lifetime)
+        self._ticket = msgspec.structs.replace(self._ticket, expires=since_boot() + self._lifecycle.lifetime)
         with suppress(OSError):  # a full disk: the ticket that is there has two more thirds of its time
-            self._keeper.registry.write(self._ticket)
-        self._timer = asyncio.get_running_loop().call_later(self._keeper.lifetime / 3, self._move_on)
+            self._lifecycle.tickets.write(self._ticket)
+        self._timer = asyncio.get_running_loop().call_later(self._lifecycle.lifetime / 3, self._move_on)
 
     def _open(self) -> Sandbox:
         if self._closed:
@@ -199,4 +199,4 @@ class _Kept:
             return
         self._closed = True
         self._timer.cancel()
-        await self._keeper.remove(self._provider, self._ticket)
+        await self._lifecycle.remove(self._provider, self._ticket)
