@@ -23,7 +23,8 @@ from rollbook.rewards import Outcome
 from rollbook.rollout import Limits, LoadedPolicy
 from rollbook.rollout.pool import Closed
 from rollbook.rollout.snapshot import Snapshot
-from rollbook.run import RunConfig, RunOutcome, differences, run
+from rollbook.run import RunConfig, RunOptions, RunOutcome, differences, run
+from rollbook.run.live_run import RunRequest
 from rollbook.store import RecoveryReport, RunReader, RunWriter
 from rollbook.store.notes import read_annotations
 from rollbook.trace import (
@@ -267,6 +268,15 @@ def test_tasks_that_are_none_are_refused_before_a_folder_is_made(tmp_path: Path,
     Odd.given = staticmethod(given)
     with pytest.raises(ConfigError, match=problem):
         go(tmp_path / "run", config=msgspec.structs.replace(CONFIG, environment="runner-odd"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_every_option_is_told_and_no_other_is_taken(tmp_path: Path) -> None:
+    options = RunOptions.__annotations__.keys()
+    assert options == {field.name for field in dataclasses.fields(RunRequest)} - {"config", "folder", "rounds"}
+    assert [name for name in options if f"`{name}`" not in (run.__doc__ or "")] == []
+    with pytest.raises(TypeError, match="worker"):
+        go(tmp_path / "run", worker=2)
     assert not (tmp_path / "run").exists()
 
 
