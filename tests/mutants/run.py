@@ -152,7 +152,7 @@ MUTANTS = [
     mutant(
         "a resumed stream forgets when rollouts ended",
         "stream",
-        "earlier=_earlier(works) if resume else {},",
+        "earlier=_earlier(live) if request.resume else {},",
         "earlier={},",
         f"{STREAM}test_a_resumed_group_keeps_the_version_at_which_its_members_ended",
     ),

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from rollbook.envs import Environment, StepResult
@@ -223,13 +222,15 @@ def test_a_worker_that_does_not_see_the_folder_says_what_to_do(tmp_path: Path) -
         spec = WorkerSpec(
             config=config,
             run_id="r",
-            folder=str(folder),
+            folder=folder,
             name="w",
             path=[],
-            connections=1,
+            access=Access(api_key="s3cret"),
             manifest=Manifest(created=1.0, rollbook="x"),
         )
-        async with open_worker(msgspec.to_builtins(spec)):
+        assert WorkerSpec.read(spec.plain()) == spec
+        assert "s3cret" not in repr(spec)
+        async with open_worker(spec.plain()):
             pass
 
     for folder in ("nowhere", "here"):

@@ -126,6 +126,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     Exit code 1: all ran, but the audit found a limit broken.
     """
     config, folder = _config(given), _folder(given)
+    access = Access(api_key=api_key(), cache=given["cache"])
     if ":" in config.environment:
         sys.path.insert(0, str(Path.cwd()))
     err = console(stderr=True)
@@ -136,8 +137,8 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     with redirect_stdout(sys.stderr):  # what an environment prints is no part of the answer
         make(config.environment, **config.options)  # a wrong name is found out before a model is fetched
         with FetchBar(err) as fetching:
-            loaded = policy_of(config, api_key=api_key(), cache=given["cache"], progress=fetching)
-        outcome = _run(ctx, config, folder, loaded, given)
+            loaded = policy_of(config, access, fetching)
+        outcome = _run(ctx, config, folder, loaded, access, given)
     _tell_unused(err, config, read_resources(place))
     source = open_run(place)
     renderer = loaded.renderer if loaded.text is None and isinstance(loaded.renderer, TextSide) else None
@@ -156,7 +157,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
 
 
 def _run(
-    ctx: click.Context, config: RunConfig, folder: Path, loaded: LoadedPolicy, given: dict[str, Any]
+    ctx: click.Context, config: RunConfig, folder: Path, loaded: LoadedPolicy, access: Access, given: dict[str, Any]
 ) -> RunOutcome:
     err = console(stderr=True)
     again = _again(ctx, folder)
@@ -174,7 +175,7 @@ def _run(
                     store=given["store"],
                     start_jitter=given["start_jitter"],
                     policy=loaded,
-                    access=Access(api_key=api_key(), cache=given["cache"]),
+                    access=access,
                     progress=progress,
                 )
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import re
 import sys
 import time
@@ -58,24 +59,26 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     config: RunConfig
     run_id: str
-    folder: str
+    folder: Path
     name: str
     """Of its part of the run."""
     path: list[str]
     """Where it looks for modules, as its parent does."""
-    connections: int
-    """To the engine at once."""
-    api_key: str | None = None
+    access: Access
     """Goes to the worker alone, into no file and no record."""
-    cache: str | None = None
-    """Where fetched models are kept; None: the user's cache folder."""
     manifest: Manifest
     """Of the run."""
     store: str | None = None
     """Where a spool of this worker is mirrored to; None: it joins the run in its folder."""
 
-    def __repr__(self) -> str:
-        return f"WorkerSpec({self.run_id}, {self.name})"
+    def plain(self) -> dict[str, Any]:
+        """As plain data."""
+        return cast("dict[str, Any]", msgspec.to_builtins(self, enc_hook=os.fspath))  # msgspec knows no paths
+
+    @classmethod
+    def read(cls, plain: dict[str, Any]) -> WorkerSpec:
+        """From what `plain` gives."""
+        return msgspec.convert(plain, cls, dec_hook=lambda kind, value: kind(value))
 
 
 def settings_of(config: RunConfig) -> RolloutSettings:
@@ -167,20 +170,14 @@ class _Start:
         spec = WorkerSpec(
             config=parts.config,
             run_id=parts.run_id,
-            folder=str(parts.folder),
+            folder=parts.folder,
             name=name,
             path=[str(Path.cwd()), *sys.path],
-            connections=parts.access.connections,
-            api_key=parts.access.api_key,
-            cache=None if parts.access.cache is None else str(parts.access.cache),
+            access=parts.access,
             manifest=parts.writer.manifest,
             store=parts.copy.url if parts.copy is not None and parts.spools else None,
         )
-        return await self._start(name, _plain(spec))
-
-
-def _plain(spec: WorkerSpec) -> dict[str, Any]:
-    return cast("dict[str, Any]", msgspec.to_builtins(spec))
+        return await self._start(name, spec.plain())
 
 
 def _next_number(folder: Path) -> int:

@@ -149,9 +149,7 @@ async def open_live_run(request: RunRequest) -> AsyncGenerator[LiveRun]:
     tasks = _tasks(make_env, config)
     access = request.access or Access()
     way = dataclasses.replace(access, connections=max(access.connections, request.concurrency))
-    loaded = request.policy or await asyncio.to_thread(
-        policy_of, config, api_key=way.api_key, connections=way.connections, cache=way.cache
-    )
+    loaded = request.policy or await asyncio.to_thread(policy_of, config, way)
     await refuse_unfit(loaded, config.sampling)
     copy = await _copy(request, path)
     run_id, writer = open_folder(config, path, resume=request.resume, allow_changed=request.allow_changed)

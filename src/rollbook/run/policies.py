@@ -76,7 +76,7 @@ def load_policy(
     Raises `UsageError` with the remedy.
     """
     parsed = parse_policy_name(name)
-    access = Access(api_key=api_key, connections=connections, request_timeout=request_timeout)
+    access = Access(api_key=api_key, connections=connections, request_timeout=request_timeout, cache=cache)
     if isinstance(parsed, TextName):
         if tokenizer is not None or template is not None or date is not None or variables:
             raise ConfigError(f"{name} renders by itself: give no tokenizer and nothing of a template")
@@ -84,8 +84,7 @@ def load_policy(
     # a file that cannot be read is found out before a model is fetched for it
     script = load_script(parsed.path) if isinstance(parsed, ScriptedName) else None
     text = _text(template)
-    source = ModelSource(tokenizer=tokenizer, api_key=api_key, cache=cache or default_cache(), progress=progress)
-    files = files_for(parsed, source)
+    files = files_for(parsed, ModelSource(tokenizer=tokenizer, access=access, progress=progress))
     renderer = renderer_for(files, cache, template=text, date=date, variables=variables)
     if script is not None:
         return LoadedPolicy(script, renderer, name=name)
@@ -111,34 +110,31 @@ def load_renderer(
     `name`: as in `load_policy`, or a path; a path that looks like a policy (``local``, or with a colon) is given as a
     `Path`. The rest as in `load_policy`.
     """
-    text, kept = _text(template), cache or default_cache()
+    text, access = _text(template), Access(api_key=api_key, cache=cache)
     if _is_path(name):
-        files = files_at(Path(name), kept)
+        files = files_at(Path(name), access.kept)
     else:
-        source = ModelSource(tokenizer=tokenizer, api_key=api_key, cache=kept, progress=progress)
+        source = ModelSource(tokenizer=tokenizer, access=access, progress=progress)
         files = files_for(parse_policy_name(str(name)), source)
     return renderer_for(files, cache, template=text, date=date, variables=variables)
 
 
 def policy_of(
-    config: RunConfig,
-    *,
-    api_key: str | None = None,
-    connections: int = CONNECTIONS,
-    cache: Path | None = None,
-    progress: ProgressCallback | None = None,
+    config: RunConfig, access: Access | None = None, progress: ProgressCallback | None = None
 ) -> LoadedPolicy:
-    """The policy of a run, with the tokenizer and template that the run asks for. As `load_policy`."""
+    """The policy of a run, with the tokenizer, the template and the time of a request that the run asks for. As
+    `load_policy`."""
+    access = access or Access()
     return load_policy(
         config.policy,
         tokenizer=config.tokenizer,
-        api_key=api_key,
-        connections=connections,
+        api_key=access.api_key,
+        connections=access.connections,
         request_timeout=config.request_timeout,
         template=None if config.template is None else Path(config.template),
         date=config.template_date,
         variables=config.template_variables,
-        cache=cache,
+        cache=access.cache,
         progress=progress,
     )
 
