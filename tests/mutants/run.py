@@ -25,6 +25,13 @@ MUTANTS = [
     mutant("a changed configuration is resumed", "resume", "if changed and not allow_changed:", "if False:", CHANGED),
     mutant("an allowed change is not kept", "resume", "if differences(stored.asked, plain):", "if False:", CHANGED),
     mutant("an allowed change may be of anything", "resume", "    if never:\n", "    if False:\n", FIXED),
+    mutant(
+        "a stream goes on without its trainer",
+        "resume",
+        "if asked(read_manifest(folder), folder).stream is not None:",
+        "if False:",
+        "tests/cli/test_run.py::test_a_run_whose_groups_a_trainer_takes_does_not_go_on_without_it",
+    ),
     mutant("tasks may become fewer", "resume", "if config.tasks < stored.tasks(folder):", "if False:", FIXED),
     mutant(
         "the group may change its size",

@@ -43,6 +43,7 @@ from rollbook.run import (
     run,
     selection,
 )
+from rollbook.run.resume import refuse_stream
 from rollbook.trace import ContextPolicy, Sampling
 from rollbook.worlds import make
 
@@ -131,6 +132,8 @@ def command(ctx: click.Context, /, **given: Any) -> None:
         sys.path.insert(0, str(Path.cwd()))
     err = console(stderr=True)
     check_folder(config, folder, resume=given["resume"], allow_changed=given["allow_changed"])
+    if given["resume"]:
+        refuse_stream(folder)
     place = folder.absolute()  # an environment may change the working folder
     if config.sampling.changes_distribution:
         err.print(_warning(config.sampling))

@@ -23,7 +23,7 @@ from rollbook.run.resources import read_resources
 from rollbook.store import Manifest, RunWriter, read_manifest, write_manifest
 from rollbook.trace import ContextPolicy
 
-__all__ = ["FIXED", "StreamSettings", "asked", "check_folder", "keep_stream", "open_folder"]
+__all__ = ["FIXED", "StreamSettings", "asked", "check_folder", "keep_stream", "open_folder", "refuse_stream"]
 
 FIXED = ("environment", "options", "seed", "group")
 """What no resume can change."""
@@ -117,6 +117,16 @@ def keep_stream(writer: RunWriter, settings: StreamSettings) -> None:
     stored = msgspec.structs.replace(asked(writer.manifest, writer.folder), stream=settings)
     writer.manifest = msgspec.structs.replace(writer.manifest, config=msgspec.to_builtins(stored))
     write_manifest(writer.folder, writer.manifest)
+
+
+def refuse_stream(folder: Path) -> None:
+    """Refuse to go on without a trainer with a run whose groups a trainer takes: those that close now would count as
+    handed out, and no stream would ever hand them out again. Raises `ConfigError`."""
+    if asked(read_manifest(folder), folder).stream is not None:
+        raise ConfigError(
+            f"a trainer takes the groups of the run in {folder}, and what closes without it would never reach it: go "
+            "on with open_stream(..., resume=True), or start a new run in another folder (--out)"
+        )
 
 
 def _check_same(config: RunConfig, stored: Stored, folder: Path, allow_changed: bool) -> None:
