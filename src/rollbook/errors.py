@@ -42,8 +42,10 @@ __all__ = [
     "RunLocked",
     "StoreError",
     "UsageError",
+    "behind",
     "boundary",
     "first_cause",
+    "told",
 ]
 
 
@@ -112,6 +114,24 @@ def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
         if isinstance(cause, BaseExceptionGroup)
         else cause
     )
+
+
+@contextmanager
+def behind(cause: BaseException | None) -> Generator[None]:
+    """For clean-up that comes after `cause`: what fails of it becomes a note on the cause, which stays what is raised.
+    After nothing, and after a cancellation, which is no failure, it is raised itself."""
+    try:
+        yield
+    except RollbookError as error:
+        if not isinstance(cause, Exception):
+            raise
+        cause.add_note(f"Behind it, {error}")
+
+
+def told(error: BaseException) -> str:
+    """What an error says, and what is noted on it."""
+    notes: list[str] = vars(error).get("__notes__", [])
+    return "\n".join((str(error), *notes))
 
 
 def _text_of(error: BaseException) -> str:

@@ -32,6 +32,27 @@ MUTANTS = [
         "if False:",
         "tests/cli/test_run.py::test_a_run_whose_groups_a_trainer_takes_does_not_go_on_without_it",
     ),
+    Mutant(
+        "a failure of the clean-up hides what stopped the run",
+        "errors.py",
+        "if not isinstance(cause, Exception):",
+        "if True:",
+        "tests/run/test_runner.py::test_what_stopped_a_run_is_told_and_what_failed_behind_it_beside_it",
+    ),
+    mutant(
+        "the report of how a run stands dies in silence",
+        "recording",
+        "self._reporting.result()",
+        "pass",
+        "runner.py::test_progress_that_cannot_be_told_stops_the_run_and_what_ended_is_kept",
+    ),
+    mutant(
+        "a run whose report died goes on to its end",
+        "recording",
+        "self._breaker.check()\n        self._check_reporting()",
+        "self._breaker.check()",
+        "runner.py::test_progress_that_cannot_be_told_stops_the_run_and_what_ended_is_kept",
+    ),
     mutant("tasks may become fewer", "resume", "if config.tasks < stored.tasks(folder):", "if False:", FIXED),
     mutant(
         "the group may change its size",

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rollbook.envs import Environment, StepResult
-from rollbook.errors import ConfigError, RunLocked, StoreError, UsageError
+from rollbook.errors import ConfigError, RunLocked, StoreError, UsageError, told
 from rollbook.rewards import Outcome
 from rollbook.rollout import LoadedPolicy
 from rollbook.rollout.pool import Closed, Scheduler
@@ -348,6 +348,18 @@ def test_a_failed_sync_is_told_to_those_who_wait_and_counts_only_at_the_end() ->
     asyncio.run(main(0))
     with pytest.raises(StoreError, match="sync 1"):
         asyncio.run(main(0, 1))
+
+
+def test_a_failure_wins_over_that_of_the_last_sync() -> None:
+    async def main(why: BaseException) -> None:
+        async with Mirroring(Slow(0), 60.0):
+            raise why
+
+    with pytest.raises(UsageError, match="no more") as raised:
+        asyncio.run(main(UsageError("no more")))
+    assert told(raised.value) == "no more\nBehind it, sync 0"
+    with pytest.raises(StoreError, match="sync 0"):
+        asyncio.run(main(asyncio.CancelledError()))
 
 
 def test_a_sync_in_time_where_nobody_waits() -> None:

@@ -25,7 +25,7 @@ from rollbook.cli.screen import console, counted, print_json, visible
 from rollbook.cli.selection_view import group_line
 from rollbook.cli.template_options import api_key, read_pairs, read_variables, template_options
 from rollbook.cli.watching import watched
-from rollbook.errors import StoreError, UsageError
+from rollbook.errors import StoreError, UsageError, told
 from rollbook.render import TextSide
 from rollbook.rollout import Limits, LoadedPolicy
 from rollbook.rollout.breaker import InfrastructureDown
@@ -191,11 +191,11 @@ def _run(
             f"kept. This goes on:\n  {again}"
         ) from error
     except (InfrastructureDown, WorkersDie) as error:
-        raise Failed(f"{error}\nFinished rollouts are kept. This goes on:\n  {again}") from error
+        raise Failed(f"{told(error)}\nFinished rollouts are kept. This goes on:\n  {again}") from error
     except StoreError as error:
         if not (folder / "run.json").exists():
             raise
-        raise Failed(f"{error}\nFinished rollouts are kept. Mend that; then this goes on:\n  {again}") from error
+        raise Failed(f"{told(error)}\nFinished rollouts are kept. Mend that; then this goes on:\n  {again}") from error
     if not outcome.recovery.clean:
         err.print(f"The last process left damage behind; what could be mended was:\n{visible(str(outcome.recovery))}")
     if outcome.interrupted:

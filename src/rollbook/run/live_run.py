@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from rollbook.envs.finishing import to_its_end
-from rollbook.errors import ConfigError, RecordError, boundary
+from rollbook.errors import ConfigError, RecordError, behind, boundary
 from rollbook.rollout import EnvFactory, LoadedPolicy
 from rollbook.rollout.pool import Executor, GroupBook, Listener, Scheduler
 from rollbook.run.access import Access
@@ -190,14 +190,19 @@ async def _with_executor(parts: RunParts, workers: int, cluster: str | None) -> 
     """The executor, which is told of while it works and whose resources are kept when it is gone."""
     async with AsyncExitStack() as stack:
         executor = await stack.enter_async_context(open_executor(parts, workers, cluster))
-        reporting = asyncio.create_task(parts.recorder.report(executor))
         try:
-            yield executor
-        finally:
-            reporting.cancel()
-            await asyncio.gather(reporting, return_exceptions=True)
-            await to_its_end(stack.aclose())
-            write_resources(parts.folder, resource_report(executor.snapshot(), workers or 1))
+            async with parts.recorder.reporting(executor):
+                yield executor
+        except BaseException as cause:
+            with behind(cause):
+                await _end(stack, parts, executor, workers)
+            raise
+        await _end(stack, parts, executor, workers)
+
+
+async def _end(stack: AsyncExitStack, parts: RunParts, executor: Executor, workers: int) -> None:
+    await to_its_end(stack.aclose())
+    write_resources(parts.folder, resource_report(executor.snapshot(), workers or 1))
 
 
 async def _copy(request: RunRequest, folder: Path) -> Copy | None:

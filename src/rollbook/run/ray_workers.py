@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from rollbook.envs.finishing import to_its_end
-from rollbook.errors import RollbookError, UsageError, boundary
+from rollbook.errors import RollbookError, UsageError, boundary, told
 from rollbook.rollout.pool import LocalWorker, Order, Result, WorkerLost
 from rollbook.rollout.pool.wire import Beat, Broken, Done, FromWorker, Ready
 from rollbook.rollout.snapshot import Snapshot, gone
@@ -103,7 +103,7 @@ class WorkerActor:
             with boundary(f"worker {self._open_desk.name}", RollbookError):
                 return _encoder.encode(Done(task.result()))
         except RollbookError as error:
-            return _encoder.encode(Broken(type(error).__name__, str(error)))
+            return _encoder.encode(Broken(type(error).__name__, told(error)))
         finally:
             self._running.pop(work.rollout, None)
 
@@ -143,7 +143,7 @@ class WorkerActor:
                         task.cancel()
                     await worker.close()
         except RollbookError as error:
-            return _encoder.encode(Broken(type(error).__name__, str(error)))
+            return _encoder.encode(Broken(type(error).__name__, told(error)))
         return _encoder.encode(Ready())
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from rollbook.errors import RollbookError
+from rollbook.errors import RollbookError, told
 from rollbook.rollout.pool.local_worker import LocalWorker
 from rollbook.rollout.pool.orders import Order
 from rollbook.rollout.pool.wire import (
@@ -89,7 +89,7 @@ class _Service:
             self._broken = self._broken or error
         if self._broken is None:
             return 0
-        self._say(Broken(type(self._broken).__name__, str(self._broken)))
+        self._say(Broken(type(self._broken).__name__, told(self._broken)))
         with suppress(ConnectionError):
             await self._writer.drain()
         return 1
@@ -126,7 +126,7 @@ class _Service:
         except RollbookError as error:
             # What stops a whole run: the parent is told, and no further order is taken.
             self._broken = self._broken or error
-            self._say(Broken(type(error).__name__, str(error)))
+            self._say(Broken(type(error).__name__, told(error)))
 
     async def _end(self, worker: LocalWorker) -> None:
         tasks = list(self._tasks.values())
