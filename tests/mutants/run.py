@@ -53,6 +53,20 @@ MUTANTS = [
         "self._breaker.check()",
         "runner.py::test_progress_that_cannot_be_told_stops_the_run_and_what_ended_is_kept",
     ),
+    mutant(
+        "a group that closed empty is opened again",
+        "planning",
+        " | closed_empty(reader.summaries(), fates)",
+        "",
+        "groups_in_flight.py::test_a_group_whose_deadline_came_before_any_outcome_stays_closed",
+    ),
+    mutant(
+        "a group that waited to be taken is closed",
+        "planning",
+        "if said == {GROUP_CLOSED}",
+        "if GROUP_CLOSED in said",
+        "groups_in_flight.py::test_a_group_of_which_somebody_had_ended_before_it_closed_is_not_empty",
+    ),
     mutant("tasks may become fewer", "resume", "if config.tasks < stored.tasks(folder):", "if False:", FIXED),
     mutant(
         "the group may change its size",

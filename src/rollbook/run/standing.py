@@ -1,7 +1,7 @@
 """How far a run has come: what was planned, and what of it is finished.
 
 A member is finished when an attempt of it is stored that does not run again; a group is closed when its advantages were
-computed, which is once, behind its last member.
+computed, which is once, behind its last member, or when it closed before anybody had ended.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import msgspec
 
 from rollbook.errors import ConfigError
 from rollbook.run.config import RunConfig
+from rollbook.run.planning import closed_empty
 from rollbook.run.resume import asked
 from rollbook.store import RunReader
 from rollbook.trace import Disposition, EndingRules, Fate, Retry, Summary, facts
@@ -28,7 +29,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """Of these, those that never run again."""
     groups: int
     closed: int
-    """Groups whose advantages were computed."""
+    """Groups that are over."""
     stream: bool
     """True where a trainer took its groups from a stream."""
 
@@ -49,8 +50,9 @@ def standing(source: RunReader) -> Standing | None:
     fates, advantages = facts.dispositions(notes), facts.advantages(notes)
     done = {(row.group, row.member) for row in rows if not _runs_again(row, fates.get(row.rollout), config.rules)}
     members = Counter(group for group, _ in done)
-    closed = {fact.group: fact for fact in advantages.values()}
-    flat = sum(fact.zero_variance for fact in closed.values())
+    valued = {fact.group: fact for fact in advantages.values()}
+    flat = sum(fact.zero_variance for fact in valued.values())
+    closed = valued.keys() | closed_empty(rows, fates)
     rounds = 1 if stored.stream is None else stored.stream.rounds
     tasks = config.tasks * (rounds or 1) + min(flat, config.groups.resample)
     groups = max(tasks, len({row.group for row in rows}))
