@@ -67,6 +67,13 @@ MUTANTS = [
         "if GROUP_CLOSED in said",
         "groups_in_flight.py::test_a_group_of_which_somebody_had_ended_before_it_closed_is_not_empty",
     ),
+    mutant(
+        "a run is not read whose configuration would be refused",
+        "resume",
+        "msgspec.convert(self.asked, Planned)",
+        "msgspec.convert(self.asked, __import__('rollbook').run.RunConfig) and msgspec.convert(self.asked, Planned)",
+        "standing.py::test_a_run_is_read_whose_configuration_would_be_refused_today",
+    ),
     mutant("tasks may become fewer", "resume", "if config.tasks < stored.tasks(folder):", "if False:", FIXED),
     mutant(
         "the group may change its size",

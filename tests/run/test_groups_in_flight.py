@@ -18,7 +18,7 @@ from rollbook.policy import Completion, TokenIds
 from rollbook.rewards import Outcome
 from rollbook.rollout import GroupRules, LoadedPolicy
 from rollbook.rollout.pool import GROUP_CLOSED, LATE, Closed
-from rollbook.run import RunConfig, open_run, run, standing
+from rollbook.run import RunConfig, open_run, run, selection, standing
 from rollbook.run.planning import closed_empty
 from rollbook.run.recording import Silent
 from rollbook.store import RunReader
@@ -248,6 +248,8 @@ def test_a_group_whose_deadline_came_before_any_outcome_stays_closed(tmp_path: P
     assert {each.value["rule"] for each in before.values()} == {GROUP_CLOSED}
     assert (found := standing(open_run(folder))) is not None
     assert (found.closed, found.finished, found.missing) == (1, 2, 0)
+    groups = selection(open_run(folder)).groups
+    assert (groups.closed, groups.empty, groups.unrecorded, groups.late) == (1, 1, 2 - len(before), len(before))
     assert life("right", resume=True).requests == []
     assert {each.rollout: each for each in RunReader(folder, strict=True).annotations()} == before
 

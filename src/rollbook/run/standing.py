@@ -11,7 +11,6 @@ from collections import Counter
 import msgspec
 
 from rollbook.errors import ConfigError
-from rollbook.run.config import RunConfig
 from rollbook.run.planning import closed_empty
 from rollbook.run.resume import asked
 from rollbook.store import RunReader
@@ -43,8 +42,10 @@ def standing(source: RunReader) -> Standing | None:
     """How far the run has come; None where nothing says what was planned, as for imported traces."""
     try:
         stored = asked(source.manifest, source.folder)
-        config = msgspec.convert(stored.asked, RunConfig)
-    except (ConfigError, msgspec.ValidationError):
+    except ConfigError:
+        return None
+    config = stored.planned()
+    if config is None:
         return None
     notes, rows = source.annotations(), list(source.summaries())
     fates, advantages = facts.dispositions(notes), facts.advantages(notes)
@@ -54,7 +55,7 @@ def standing(source: RunReader) -> Standing | None:
     flat = sum(fact.zero_variance for fact in valued.values())
     closed = valued.keys() | closed_empty(rows, fates)
     rounds = 1 if stored.stream is None else stored.stream.rounds
-    tasks = config.tasks * (rounds or 1) + min(flat, config.groups.resample)
+    tasks = config.tasks * (rounds or 1) + min(flat, config.resample)
     groups = max(tasks, len({row.group for row in rows}))
     return Standing(
         planned=groups * config.group,
