@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import shutil
 import signal
@@ -22,7 +23,7 @@ from rollbook.rollout import LoadedPolicy
 from rollbook.rollout.pool import Closed, Scheduler
 from rollbook.run import Access, RunConfig, open_run, run
 from rollbook.run.copies import open_copy, writing
-from rollbook.run.executors import RunParts, WorkerSpec, open_executor
+from rollbook.run.executors import RunParts, WorkerSpec, open_executor, start_process
 from rollbook.run.live_run import next_book
 from rollbook.run.planning import Planner
 from rollbook.run.recording import Recorder, Silent
@@ -126,6 +127,13 @@ def test_ray_needs_workers(tmp_path: Path) -> None:
         asyncio.run(run(asked(tmp_path), tmp_path / "run", ray=True))
 
 
+@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="it is about a machine without Ray")
+def test_without_ray_nothing_is_made(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="needs the extra ray"):
+        asyncio.run(run(asked(tmp_path), tmp_path / "run", ray=True, workers=1))
+    assert not (tmp_path / "run").exists()
+
+
 # Workers with spools
 
 
@@ -166,6 +174,7 @@ async def spooled(config: RunConfig, folder: Path, url: str, told: Told, *, resu
             writer=writer,
             recorder=recorder,
             access=Access(),
+            start=start_process,
             copy=copy,
             spools=True,
         )

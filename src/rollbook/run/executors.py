@@ -29,11 +29,15 @@ from rollbook.store import Manifest, RunReader, RunWriter
 from rollbook.store.folder import part_folders
 from rollbook.trace import Reason
 
-__all__ = ["RunParts", "WorkerSpec", "open_executor", "settings_of"]
+__all__ = ["RunParts", "StartWorker", "WorkerSpec", "open_executor", "settings_of", "start_process", "starting"]
 
 DYING_SECONDS = 60.0
 """How long a worker whose death was told may still hold its part."""
 COMMAND = (sys.executable, "-m", "rollbook.run.worker")
+
+
+StartWorker = Callable[[str, dict[str, Any]], Awaitable[Worker]]
+"""Starts a worker of this name, from a `WorkerSpec` as plain data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +52,7 @@ class RunParts:
     writer: RunWriter
     recorder: Recorder
     access: Access
+    start: StartWorker
     copy: Copy | None = None
     """In an object store."""
     spools: bool = False
@@ -92,21 +97,26 @@ def settings_of(config: RunConfig) -> RolloutSettings:
     )
 
 
+def starting(ray: str | None) -> AbstractContextManager[StartWorker]:
+    """Starts workers: processes of this machine, or actors of the Ray cluster at the address `ray`, connected while it
+    is open. Raises `UsageError` where there is none."""
+    return nullcontext(start_process) if ray is None else _on_ray(ray)
+
+
 @asynccontextmanager
-async def open_executor(parts: RunParts, workers: int, ray: str | None = None) -> AsyncGenerator[Executor]:
-    """What carries out the orders of a run, started: this process, so many worker processes, or so many actors of the
-    Ray cluster at the address `ray`. With workers, the policy must be one that each can load by its name."""
+async def open_executor(parts: RunParts, workers: int) -> AsyncGenerator[Executor]:
+    """What carries out the orders of a run, started: this process, or so many workers. With workers, the policy must be
+    one that each can load by its name."""
     if not workers:
         async with _here(parts) as worker:
             yield worker
         return
-    with nullcontext(_process) if ray is None else _on_ray(ray) as start:
-        try:
-            async with WorkerPool(workers, _Start(parts, start), _Recover(parts)) as executor:
-                yield executor
-        finally:
-            if parts.copy is not None and parts.spools:
-                await to_its_end(_fetched(parts.copy))
+    try:
+        async with WorkerPool(workers, _Start(parts), _Recover(parts)) as executor:
+            yield executor
+    finally:
+        if parts.copy is not None and parts.spools:
+            await to_its_end(_fetched(parts.copy))
 
 
 async def _fetched(copy: Copy) -> None:
@@ -114,21 +124,18 @@ async def _fetched(copy: Copy) -> None:
     await asyncio.to_thread(copy.fetch)
 
 
-_StartWorker = Callable[[str, dict[str, Any]], Awaitable[Worker]]
-"""Starts a worker of this name, from a `WorkerSpec` as plain data."""
-
-
-async def _process(name: str, spec: dict[str, Any]) -> Worker:
+async def start_process(name: str, spec: dict[str, Any]) -> Worker:
+    """A `StartWorker`: a process of this machine."""
     return await ProcessWorker.start(name, COMMAND, spec)
 
 
 class _RayCrew(Protocol):
     """`rollbook.run.ray_workers`."""
 
-    def connected(self, address: str) -> AbstractContextManager[_StartWorker]: ...
+    def connected(self, address: str) -> AbstractContextManager[StartWorker]: ...
 
 
-def _on_ray(address: str) -> AbstractContextManager[_StartWorker]:
+def _on_ray(address: str) -> AbstractContextManager[StartWorker]:
     try:
         module = importlib.import_module("rollbook.run.ray_workers")
     except ModuleNotFoundError as error:
@@ -159,8 +166,8 @@ async def _here(parts: RunParts) -> AsyncGenerator[LocalWorker]:
 class _Start:
     """Starts the n-th worker of a run."""
 
-    def __init__(self, parts: RunParts, start: _StartWorker) -> None:
-        self._parts, self._start = parts, start
+    def __init__(self, parts: RunParts) -> None:
+        self._parts = parts
         self._first = _next_number(parts.folder)
         # no two machines may have a spool of one name, and what a later process writes comes later by its name
         self._life = f"-{int(time.time()):x}" if parts.spools else ""
@@ -177,7 +184,7 @@ class _Start:
             manifest=parts.writer.manifest,
             store=parts.copy.url if parts.copy is not None and parts.spools else None,
         )
-        return await self._start(name, spec.plain())
+        return await parts.start(name, spec.plain())
 
 
 def _next_number(folder: Path) -> int:

@@ -20,7 +20,7 @@ from rollbook.rollout.pool import Executor, GroupBook, Listener, Scheduler
 from rollbook.run.access import Access
 from rollbook.run.config import RunConfig
 from rollbook.run.copies import Copy, open_copy, writing
-from rollbook.run.executors import RunParts, open_executor
+from rollbook.run.executors import RunParts, open_executor, starting
 from rollbook.run.fitness import refuse_unfit
 from rollbook.run.planning import Planner
 from rollbook.run.policies import policy_of
@@ -152,44 +152,46 @@ async def open_live_run(request: RunRequest) -> AsyncGenerator[LiveRun]:
     loaded = request.policy or await asyncio.to_thread(policy_of, config, way)
     await refuse_unfit(loaded, config.sampling)
     copy = await _copy(request, path)
-    run_id, writer = open_folder(config, path, resume=request.resume, allow_changed=request.allow_changed)
-    spools = copy is not None and request.cluster is not None
-    async with writing(writer, copy, parts=not spools):
-        interrupted = tuple(writer.seal_interrupted())
-        planner = Planner(config, tasks, run_id, RunReader(path), rounds=request.rounds)
-        recorder = Recorder(config, planner, writer, request.progress or Silent())
-        recorder.begin()
-        parts = RunParts(
-            config=config,
-            folder=path,
-            run_id=run_id,
-            make_env=make_env,
-            loaded=loaded,
-            writer=writer,
-            recorder=recorder,
-            access=way,
-            copy=copy,
-            spools=spools,
-        )
-        async with _with_executor(parts, request.workers, request.cluster) as executor:
-            yield LiveRun(
-                request=request,
+    with starting(request.cluster) as start:  # before the folder is made: where it cannot, nothing is left
+        run_id, writer = open_folder(config, path, resume=request.resume, allow_changed=request.allow_changed)
+        spools = copy is not None and request.cluster is not None
+        async with writing(writer, copy, parts=not spools):
+            interrupted = tuple(writer.seal_interrupted())
+            planner = Planner(config, tasks, run_id, RunReader(path), rounds=request.rounds)
+            recorder = Recorder(config, planner, writer, request.progress or Silent())
+            recorder.begin()
+            parts = RunParts(
+                config=config,
                 folder=path,
                 run_id=run_id,
+                make_env=make_env,
+                loaded=loaded,
                 writer=writer,
-                planner=planner,
                 recorder=recorder,
-                executor=executor,
-                interrupted=interrupted,
+                access=way,
+                start=start,
+                copy=copy,
+                spools=spools,
             )
-        await asyncio.to_thread(write_summary_table, path)
+            async with _with_executor(parts, request.workers) as executor:
+                yield LiveRun(
+                    request=request,
+                    folder=path,
+                    run_id=run_id,
+                    writer=writer,
+                    planner=planner,
+                    recorder=recorder,
+                    executor=executor,
+                    interrupted=interrupted,
+                )
+            await asyncio.to_thread(write_summary_table, path)
 
 
 @asynccontextmanager
-async def _with_executor(parts: RunParts, workers: int, cluster: str | None) -> AsyncGenerator[Executor]:
+async def _with_executor(parts: RunParts, workers: int) -> AsyncGenerator[Executor]:
     """The executor, which is told of while it works and whose resources are kept when it is gone."""
     async with AsyncExitStack() as stack:
-        executor = await stack.enter_async_context(open_executor(parts, workers, cluster))
+        executor = await stack.enter_async_context(open_executor(parts, workers))
         try:
             async with parts.recorder.reporting(executor):
                 yield executor
