@@ -74,6 +74,20 @@ MUTANTS = [
         "msgspec.convert(self.asked, __import__('rollbook').run.RunConfig) and msgspec.convert(self.asked, Planned)",
         "standing.py::test_a_run_is_read_whose_configuration_would_be_refused_today",
     ),
+    Mutant(
+        "one flat seat makes its group flat",
+        "trace/facts.py",
+        "flat.get(each.group, True) and each.zero_variance",
+        "each.zero_variance",
+        "tests/trace/test_facts.py::test_a_group_is_flat_where_no_seat_has_a_signal",
+    ),
+    mutant(
+        "each flat seat is replaced by a task of its own",
+        "planning",
+        "len(facts.flat_groups(delivered.values()))",
+        "sum(fact.zero_variance for fact in {fact.key: fact for fact in delivered.values()}.values())",
+        "planning.py::test_a_group_of_two_seats_is_replaced_once_and_alike_in_both_lives",
+    ),
     mutant("tasks may become fewer", "resume", "if config.tasks < stored.tasks(folder):", "if False:", FIXED),
     mutant(
         "the group may change its size",

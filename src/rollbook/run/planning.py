@@ -51,7 +51,7 @@ class Planner:
         self._late: list[str] = []
         self.closed = {fact.group for fact in delivered.values()} | closed_empty(reader.summaries(), fates)
         """Ids of the groups that the record holds closed."""
-        self._flat = sum(fact.zero_variance for fact in {fact.key: fact for fact in delivered.values()}.values())
+        self._flat = len(facts.flat_groups(delivered.values()))
         self._earlier = self._read(reader)
         self._refills = {
             (each.group, each.member) for rows in self._earlier.values() for each in rows if each.member >= config.group

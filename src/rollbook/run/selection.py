@@ -7,7 +7,6 @@ group counts as closed when its advantages are recorded, or when all that was de
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -115,7 +114,7 @@ def group_facts(source: RunReader, evidence: Evidence) -> GroupFacts:
         groups=len(members),
         closed=len(closed) + len(empty),
         empty=len(empty) + sum(all(not seat.used for seat in seats) for seats in closed.values()),
-        zero_variance=sum(_flat(seats) for seats in closed.values()),
+        zero_variance=len(facts.flat_groups(evidence.advantages.values())),
         resampled=None if planned is None else max(len(tasks) - planned.tasks, 0),
         refilled=sum(
             len([each for each in members[group] if each >= seats[0].scheduled]) for group, seats in closed.items()
@@ -125,11 +124,6 @@ def group_facts(source: RunReader, evidence: Evidence) -> GroupFacts:
         + (0 if planned is None else sum(_unrecorded(members[group], planned.group) for group in empty)),
         stale=sum(each.dropped for each in evidence.staleness.values()),
     )
-
-
-def _flat(seats: Iterable[facts.Advantage]) -> bool:
-    voting = [seat.zero_variance for seat in seats if seat.used]
-    return bool(voting) and all(voting)
 
 
 def _unrecorded(members: set[int], scheduled: int) -> int:

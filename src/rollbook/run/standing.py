@@ -51,9 +51,8 @@ def standing(source: RunReader) -> Standing | None:
     fates, advantages = facts.dispositions(notes), facts.advantages(notes)
     done = {(row.group, row.member) for row in rows if not _runs_again(row, fates.get(row.rollout), config.rules)}
     members = Counter(group for group, _ in done)
-    valued = {fact.group: fact for fact in advantages.values()}
-    flat = sum(fact.zero_variance for fact in valued.values())
-    closed = valued.keys() | closed_empty(rows, fates)
+    closed = {fact.group for fact in advantages.values()} | closed_empty(rows, fates)
+    flat = len(facts.flat_groups(advantages.values()))
     rounds = 1 if stored.stream is None else stored.stream.rounds
     tasks = config.tasks * (rounds or 1) + min(flat, config.resample)
     groups = max(tasks, len({row.group for row in rows}))

@@ -19,6 +19,7 @@ from rollbook.rollout.backoff import jittered
 from rollbook.rollout.pool.orders import GroupPlan, GroupRules, Order
 from rollbook.trace import Disposition, EndingRules, Fate, Reason
 from rollbook.trace.episode import GroupKey
+from rollbook.trace.facts import flat_groups
 
 __all__ = ["GROUP_CLOSED", "LATE", "MAX_LOST", "Actions", "Closed", "GroupBook"]
 
@@ -55,9 +56,8 @@ class Closed:
 
     @property
     def zero_variance(self) -> bool:
-        """True where there are votes, and all are equal: nothing is learned from it."""
-        votes = {each.vote for each in self.outcomes if each.vote is not None}
-        return len(votes) == 1
+        """True where there are votes, and all of a seat are equal: nothing is learned from it."""
+        return bool(flat_groups(self.advantages))
 
 
 @dataclass(slots=True)
