@@ -29,8 +29,10 @@ A ``UsageError`` reaches the terminal as one message without a traceback (exit c
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import cast
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "behind",
     "boundary",
     "first_cause",
+    "optional",
     "told",
 ]
 
@@ -114,6 +117,17 @@ def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
         if isinstance(cause, BaseExceptionGroup)
         else cause
     )
+
+
+def optional(module: str, *packages: str, says: Callable[[ModuleNotFoundError], str]) -> ModuleType:
+    """The module of ours that needs some of the optional `packages`. Raises `UsageError` with what `says` makes of it
+    where one of them is missing; whatever else cannot be imported is a fault of ours, and passes."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in packages:
+            raise
+        raise UsageError(says(error)) from error
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
 import re
 import sys
@@ -17,7 +16,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from rollbook.envs.finishing import to_its_end
-from rollbook.errors import RunLocked, UsageError
+from rollbook.errors import RunLocked, optional
 from rollbook.rewards import decide, outcome_of
 from rollbook.rollout import EnvFactory, LoadedPolicy, Resources, RolloutSettings
 from rollbook.rollout.pool import Executor, LocalWorker, Order, ProcessWorker, Result, Worker, WorkerPool
@@ -136,12 +135,7 @@ class _RayCrew(Protocol):
 
 
 def _on_ray(address: str) -> AbstractContextManager[StartWorker]:
-    try:
-        module = importlib.import_module("rollbook.run.ray_workers")
-    except ModuleNotFoundError as error:
-        if error.name != "ray":
-            raise
-        raise UsageError(str(error)) from error
+    module = optional("rollbook.run.ray_workers", "ray", says=str)
     return cast("_RayCrew", module).connected(address)
 
 

@@ -8,14 +8,13 @@ are of the tokenizer that lies beside it, in any form that `load_folder` takes, 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from datetime import date as Date  # noqa: N812 (a parameter is called `date`)
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 from rollbook.audit import Reencoder
-from rollbook.errors import ConfigError, UsageError
+from rollbook.errors import ConfigError, optional
 from rollbook.models import ModelFiles, ProgressCallback, default_cache
 from rollbook.models.harmony_ranks import is_harmony
 from rollbook.policy import (
@@ -190,15 +189,14 @@ class _Embedded(Protocol):
 
 
 def _embedded(name: PolicyName, files: ModelFiles) -> Policy:
-    try:
-        module = importlib.import_module("rollbook.run.embedded")
-    except ModuleNotFoundError as error:
-        if error.name not in _EXTRA:
-            raise
-        raise UsageError(
+    module = optional(
+        "rollbook.run.embedded",
+        *_EXTRA,
+        says=lambda error: (
             f"policy '{name}' needs the embedded engine ({error.name} is missing): run pip install '.[local]' in "
             "Rollbook's checkout"
-        ) from error
+        ),
+    )
     return cast("_Embedded", module).open_embedded(str(name), files)
 
 
@@ -213,15 +211,8 @@ class _Remote(Protocol):
 
 
 def _remote_module(name: RemoteName | TextName) -> _Remote:
-    try:
-        module = importlib.import_module("rollbook.run.remote")
-    except ModuleNotFoundError as error:
-        if error.name != "aiohttp":
-            raise
-        raise UsageError(
-            f"policy '{name}' needs the package aiohttp: run pip install '.[engines]' in Rollbook's checkout"
-        ) from error
-    return cast("_Remote", module)
+    says = f"policy '{name}' needs the package aiohttp: run pip install '.[engines]' in Rollbook's checkout"
+    return cast("_Remote", optional("rollbook.run.remote", "aiohttp", says=lambda error: says))
 
 
 class _Harmony(Protocol):
@@ -233,13 +224,9 @@ class _Harmony(Protocol):
 
 
 def _harmony(files: ModelFiles, cache: Path, day: Date | None, variables: Mapping[str, Any]) -> LocalRenderer:
-    try:
-        module = importlib.import_module("rollbook.run.harmony")
-    except ModuleNotFoundError as error:
-        if error.name != "openai_harmony":
-            raise
-        raise UsageError(
-            f"{files.name} is a gpt-oss model, which needs the package openai-harmony: run pip install '.[harmony]' in "
-            "Rollbook's checkout"
-        ) from error
+    says = (
+        f"{files.name} is a gpt-oss model, which needs the package openai-harmony: run pip install '.[harmony]' in "
+        "Rollbook's checkout"
+    )
+    module = optional("rollbook.run.harmony", "openai_harmony", says=lambda error: says)
     return cast("_Harmony", module).open_harmony(files, cache, day, variables)
