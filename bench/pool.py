@@ -218,7 +218,7 @@ def fly(folder: str, url: str, at_once: str, seconds: str, cache: str) -> Flown:
         limits=Limits(max_generation=16, max_turns=2),
     )
     place = Path(cache) if cache else None
-    loaded = policy_of(config, connections=int(at_once), cache=place)
+    loaded = policy_of(config, Access(connections=int(at_once), cache=place))
     ends, before = Ends(), _memory()
     asyncio.run(
         run(config, folder, concurrency=int(at_once), start_jitter=0.8 * float(seconds), policy=loaded, progress=ends)

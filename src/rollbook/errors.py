@@ -30,8 +30,10 @@ A ``UsageError`` reaches the terminal as one message without a traceback (exit c
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import cast
 
 __all__ = [
@@ -43,8 +45,11 @@ __all__ = [
     "RunLocked",
     "StoreError",
     "UsageError",
+    "behind",
     "boundary",
     "first_cause",
+    "optional",
+    "told",
 ]
 
 
@@ -113,6 +118,35 @@ def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
         if isinstance(cause, BaseExceptionGroup)
         else cause
     )
+
+
+def optional(module: str, *packages: str, says: Callable[[ModuleNotFoundError], str]) -> ModuleType:
+    """The module of ours that needs some of the optional `packages`. Raises `UsageError` with what `says` makes of it
+    where one of them is missing; whatever else cannot be imported is a fault of ours, and passes."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in packages:
+            raise
+        raise UsageError(says(error)) from error
+
+
+@contextmanager
+def behind(cause: BaseException | None) -> Generator[None]:
+    """For clean-up that comes after `cause`: what fails of it becomes a note on the cause, which stays what is raised.
+    After nothing, and after a cancellation, which is no failure, it is raised itself."""
+    try:
+        yield
+    except RollbookError as error:
+        if not isinstance(cause, Exception):
+            raise
+        cause.add_note(f"Behind it, {error}")
+
+
+def told(error: BaseException) -> str:
+    """What an error says, and what is noted on it."""
+    notes: list[str] = vars(error).get("__notes__", [])
+    return "\n".join((str(error), *notes))
 
 
 def _text_of(error: BaseException) -> str:

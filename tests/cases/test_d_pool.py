@@ -16,9 +16,7 @@ from rollbook.rollout import LoadedPolicy
 from rollbook.rollout.pool import Executor, Order, Result, Scheduler
 from rollbook.rollout.snapshot import Snapshot
 from rollbook.run import RunConfig, run
-from rollbook.run.access import Access
 from rollbook.run.live_run import RunRequest, next_book, open_live_run
-from rollbook.run.recording import Silent
 from rollbook.store import RunReader
 from rollbook.trace import Fate, Message, Reason, Sampling, Task, Trace, facts
 from tests.cases.case import report
@@ -85,14 +83,9 @@ def run_with_deadline(folder: Path, engine: Engine, seconds: float, *, deaf: boo
         asked = RunRequest(
             config=RunConfig(environment=WORLD, tasks=1, group=1),
             folder=folder,
-            resume=False,
-            allow_changed=False,
             concurrency=2,
-            workers=0,
             start_jitter=0.0,
             policy=LoadedPolicy(engine, SMOLLM.renderer),
-            progress=Silent(),
-            access=Access(),
         )
         async with open_live_run(asked) as works:
             executor = Deaf(works.executor) if deaf else works.executor

@@ -43,6 +43,7 @@ def test_a_broken_promise_is_shown_and_exits_1(engine: FakeEngine, folder: Path)
 def test_a_program_reads_one_document(engine: FakeEngine, folder: Path) -> None:
     done = rollbook("check", "policy", f"vllm:{engine.url}", "--tokenizer", folder, "--json")
     found = document(done)
+    assert done.stderr == ""
     assert (done.exit_code, found["fit"], found["context_length"]) == (1, False, 4096)
     verdicts = {each["check"]: each["verdict"] for each in found["findings"]}
     assert (verdicts["prompt_ids"], verdicts["stop_token"], verdicts["sampling"]) == ("fine", "fine", "broken")

@@ -10,9 +10,10 @@ import pytest
 from rich.console import Console
 
 from rollbook.cli.pace import Pace
-from rollbook.cli.progress import FetchBar, RunBar
+from rollbook.cli.progress import CheckBar, FetchBar, RunBar
 from rollbook.models import Phase as Fetching
 from rollbook.models import Progress
+from rollbook.policy import PolicyCheck
 from rollbook.rewards import Outcome, decide, outcome_of
 from rollbook.rollout import GroupPlan, Limiter, Phase, Snapshot
 from rollbook.rollout.pool import Closed
@@ -203,3 +204,18 @@ def test_lines_tell_how_things_stand_until_the_end() -> None:
         bar.planned(9, 0)
         bar.snapshot(standing(10, 1))
     assert "  - rollouts/s, - tokens/s, 4 in flight (3 sampling, 1 tools), the oldest" in text(out)
+
+
+def test_a_check_of_a_policy_shows_where_it_is_and_only_where_somebody_watches() -> None:
+    for terminal in (True, False):
+        out = shown(terminal=terminal)
+        with CheckBar(out) as begins:
+            for check in PolicyCheck:
+                begins(check)
+        said = text(out)
+        if not terminal:
+            assert said == ""
+            continue
+        assert "loading the model" in said
+        assert all(check.value in said for check in PolicyCheck)
+        assert f"{len(PolicyCheck) - 1}/{len(PolicyCheck)}" in said

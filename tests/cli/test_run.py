@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from rollbook.cli.run import _again, command
-from rollbook.run import open_run, read_resources, report
+from rollbook.run import RunConfig, open_run, open_stream, read_resources, report
 from rollbook.store import RunWriter
 from rollbook.trace import ContextPolicy, Reason, Task, Trace
 from tests.cli.cli_made import SAID, dated_template, dated_words, document, made_run, refused, rollbook
@@ -180,6 +180,19 @@ def test_a_folder_that_is_taken_says_how_to_go_on(tmp_path: Path, policy: str) -
 def test_resume_needs_a_run_and_its_folder(tmp_path: Path, policy: str) -> None:
     assert "--out" in refused(rollbook("run", "test-double", "--policy", policy, "--resume"))
     assert "does not exist" in run_here(tmp_path, policy, "--resume")
+
+
+def test_a_run_whose_groups_a_trainer_takes_does_not_go_on_without_it(tmp_path: Path, policy: str) -> None:
+    async def take_one() -> None:
+        config = RunConfig(environment="test-double", policy=policy, tasks=2, group=2)
+        async with open_stream(config, tmp_path / "run") as stream:
+            await anext(aiter(stream))
+
+    asyncio.run(take_one())
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    says = run_here(tmp_path, policy, *SMALL, "--resume")
+    assert "go on with open_stream(..., resume=True), or start a new run" in " ".join(says.split())
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
 
 
 def test_a_resume_that_is_asked_for_something_else_lists_it(tmp_path: Path) -> None:

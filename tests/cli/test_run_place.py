@@ -19,6 +19,11 @@ def test_a_run_in_an_object_store_is_read_by_its_url(tmp_path: Path, monkeypatch
     rows = document(rollbook("show", url, "--json"))["rollouts"]
     assert rows == document(rollbook("show", folder, "--json"))["rollouts"]
     assert len(rows) == 4
+    for words in ((), ("--selection",)):
+        assert document(rollbook("show", url, *words, "--json"))["run"] == url
+    assert f"no rollout of {url} has 'none' in its id; `rollbook show {url}` lists all" in (
+        " ".join(refused(rollbook("show", url, "none")).split())
+    )
     judged = [document(rollbook("audit", place, "--no-model", "--json")) for place in (url, folder)]
     assert judged[0] == judged[1]
     out = tmp_path / "samples.jsonl"

@@ -101,7 +101,7 @@ MUTANTS = [
     ),
     Mutant(
         "the key is shown",
-        "run/served.py",
+        "run/access.py",
         "api_key: str | None = field(default=None, repr=False)",
         "api_key: str | None = None",
         f"{SERVED}::test_the_key_is_sent_and_not_shown",

@@ -354,8 +354,8 @@ MUTANTS = [
     whole(
         "groups without a signal are forgotten on resume",
         "run/planning.py",
-        "self._flat = sum(",
-        "self._flat = 0 * sum(",
+        "self._flat = len(",
+        "self._flat = 0 * len(",
         MIDDLE,
     ),
     whole(

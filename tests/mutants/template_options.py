@@ -70,8 +70,8 @@ MUTANTS = [
     mutant(
         "a run loads the policy alone",
         "run/live_run",
-        "        policy_of, config, api_key=way.api_key",
-        "        policy_of, RunConfig(environment='x', policy=config.policy), api_key=way.api_key",
+        "policy_of, config, way",
+        "policy_of, RunConfig(environment='x', policy=config.policy), way",
         f"{POLICIES}::test_a_run_uses_the_template_that_it_was_asked_for",
     ),
     mutant(

@@ -112,3 +112,10 @@ def test_what_makes_asking_impossible_is_raised() -> None:
 
 def test_the_quick_questions_are_three() -> None:
     assert checked(*QUICK).requests == 3
+
+
+def test_each_check_is_told_when_it_begins() -> None:
+    told: list[PolicyCheck] = []
+    wanted = (PolicyCheck.MAX_TOKENS, PolicyCheck.PROMPT_IDS)
+    report = asyncio.run(check_policy(made(), bytes_renderer(), checks=wanted, begins=told.append))
+    assert told == [each.about for each in report.findings] == [PolicyCheck.PROMPT_IDS, PolicyCheck.MAX_TOKENS]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import shutil
 import signal
@@ -13,17 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from rollbook.envs import Environment, StepResult
-from rollbook.errors import ConfigError, RunLocked, StoreError, UsageError
+from rollbook.errors import ConfigError, RunLocked, StoreError, UsageError, told
 from rollbook.rewards import Outcome
 from rollbook.rollout import LoadedPolicy
 from rollbook.rollout.pool import Closed, Scheduler
 from rollbook.run import Access, RunConfig, open_run, run
 from rollbook.run.copies import open_copy, writing
-from rollbook.run.executors import RunParts, WorkerSpec, open_executor
+from rollbook.run.executors import RunParts, WorkerSpec, open_executor, start_process
 from rollbook.run.live_run import next_book
 from rollbook.run.planning import Planner
 from rollbook.run.recording import Recorder, Silent
@@ -127,6 +127,13 @@ def test_ray_needs_workers(tmp_path: Path) -> None:
         asyncio.run(run(asked(tmp_path), tmp_path / "run", ray=True))
 
 
+@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="it is about a machine without Ray")
+def test_without_ray_nothing_is_made(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="needs the extra ray"):
+        asyncio.run(run(asked(tmp_path), tmp_path / "run", ray=True, workers=1))
+    assert not (tmp_path / "run").exists()
+
+
 # Workers with spools
 
 
@@ -167,6 +174,7 @@ async def spooled(config: RunConfig, folder: Path, url: str, told: Told, *, resu
             writer=writer,
             recorder=recorder,
             access=Access(),
+            start=start_process,
             copy=copy,
             spools=True,
         )
@@ -223,13 +231,15 @@ def test_a_worker_that_does_not_see_the_folder_says_what_to_do(tmp_path: Path) -
         spec = WorkerSpec(
             config=config,
             run_id="r",
-            folder=str(folder),
+            folder=folder,
             name="w",
             path=[],
-            connections=1,
+            access=Access(api_key="s3cret"),
             manifest=Manifest(created=1.0, rollbook="x"),
         )
-        async with open_worker(msgspec.to_builtins(spec)):
+        assert WorkerSpec.read(spec.plain()) == spec
+        assert "s3cret" not in repr(spec)
+        async with open_worker(spec.plain()):
             pass
 
     for folder in ("nowhere", "here"):
@@ -347,6 +357,18 @@ def test_a_failed_sync_is_told_to_those_who_wait_and_counts_only_at_the_end() ->
     asyncio.run(main(0))
     with pytest.raises(StoreError, match="sync 1"):
         asyncio.run(main(0, 1))
+
+
+def test_a_failure_wins_over_that_of_the_last_sync() -> None:
+    async def main(why: BaseException) -> None:
+        async with Mirroring(Slow(0), 60.0):
+            raise why
+
+    with pytest.raises(UsageError, match="no more") as raised:
+        asyncio.run(main(UsageError("no more")))
+    assert told(raised.value) == "no more\nBehind it, sync 0"
+    with pytest.raises(StoreError, match="sync 0"):
+        asyncio.run(main(asyncio.CancelledError()))
 
 
 def test_a_sync_in_time_where_nobody_waits() -> None:

@@ -17,11 +17,12 @@ from rollbook.errors import ConfigError
 from rollbook.policy import Completion, TokenIds
 from rollbook.rewards import Outcome
 from rollbook.rollout import GroupRules, LoadedPolicy
-from rollbook.rollout.pool import LATE, Closed
-from rollbook.run import RunConfig, run
+from rollbook.rollout.pool import GROUP_CLOSED, LATE, Closed
+from rollbook.run import RunConfig, open_run, run, selection, standing
+from rollbook.run.planning import closed_empty
 from rollbook.run.recording import Silent
 from rollbook.store import RunReader
-from rollbook.trace import Drop, EndingRules, Fate, Reason, RolloutFailure, Sampling, facts
+from rollbook.trace import Disposition, Drop, EndingRules, Fate, Reason, RolloutFailure, Sampling, facts
 from tests.rollout.made import SMOLLM, Engine, says
 from tests.run.test_runner import notes
 
@@ -229,3 +230,37 @@ def stop_and_go_on(folder: Path, case: Case, requests: int) -> None:
     asyncio.run(stopped(folder, case, requests))
     asyncio.run(live(folder, case, Moods(case.mood), resume=True))
     check(folder, case)
+
+
+@pytest.mark.parametrize("concurrency", [1, 6])
+def test_a_group_whose_deadline_came_before_any_outcome_stays_closed(tmp_path: Path, concurrency: int) -> None:
+    folder, config = tmp_path / "run", msgspec.structs.replace(config_of(CASES["deadline"]), tasks=1, group=2)
+    config = msgspec.structs.replace(config, groups=GroupRules(deadline=0.3, refill=1))
+
+    def life(mood: str, *, resume: bool) -> Engine:
+        engine = Moods(lambda group, member: mood)
+        loaded = LoadedPolicy(engine, SMOLLM.renderer)
+        asyncio.run(run(config, folder, policy=loaded, concurrency=concurrency, start_jitter=0.0, resume=resume))
+        return engine
+
+    life("stuck", resume=False)
+    before = {each.rollout: each for each in RunReader(folder, strict=True).annotations()}
+    assert {each.value["rule"] for each in before.values()} == {GROUP_CLOSED}
+    assert (found := standing(open_run(folder))) is not None
+    assert (found.closed, found.finished, found.missing) == (1, 2, 0)
+    groups = selection(open_run(folder)).groups
+    assert (groups.closed, groups.empty, groups.unrecorded, groups.late) == (1, 1, 2 - len(before), len(before))
+    assert life("right", resume=True).requests == []
+    assert {each.rollout: each for each in RunReader(folder, strict=True).annotations()} == before
+
+
+def test_a_group_of_which_somebody_had_ended_before_it_closed_is_not_empty(tmp_path: Path) -> None:
+    """As a stream leaves it that died while the group waited to be taken: nothing but the advantages is missing."""
+    late, used = Disposition(Fate.DROPPED, GROUP_CLOSED), Disposition(Fate.USED, "final_answer: score")
+    asyncio.run(live(tmp_path / "run", CASES["enough"], Moods(CASES["enough"].mood)))
+    rows = list(RunReader(tmp_path / "run").summaries())
+    fates = {row.rollout: late if row.reason is Reason.CANCELLED else used for row in rows}
+    assert {fate.rule for fate in fates.values()} == {late.rule, used.rule}
+    assert closed_empty(rows, fates) == set()
+    assert closed_empty(rows, dict.fromkeys(fates, late)) == {row.group for row in rows}
+    assert closed_empty(rows, {}) == set()

@@ -14,7 +14,7 @@ import pytest
 
 from rollbook.errors import ModelError, UsageError
 from rollbook.models import load_folder
-from rollbook.run import RunConfig, load_policy, load_renderer, open_run, policy_of, run
+from rollbook.run import Access, RunConfig, load_policy, load_renderer, open_run, policy_of, run
 from rollbook.run.policies import LocalRenderer, renderer_for
 from rollbook.trace import Message, Role
 from tests.models.gguf_samples import write
@@ -82,7 +82,7 @@ def test_template_day_and_variables_reach_the_renderer_and_the_record(tmp_path: 
     config = RunConfig(
         environment="x", policy=name, template=str(path), template_date=DAY, template_variables={"place": " Rome "}
     )
-    assert policy_of(config, cache=tmp_path).record() == record
+    assert policy_of(config, Access(cache=tmp_path)).record() == record
 
 
 def test_a_variable_that_the_template_never_reads_is_refused(tmp_path: Path) -> None:

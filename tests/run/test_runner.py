@@ -17,13 +17,15 @@ import msgspec
 import pytest
 
 from rollbook.envs import StepResult
-from rollbook.errors import ConfigError, RunLocked, StoreError, UsageError
+from rollbook.errors import ConfigError, RollbookError, RunLocked, StoreError, UsageError, told
 from rollbook.policy import Completion, TokenIds
 from rollbook.rewards import Outcome
 from rollbook.rollout import Limits, LoadedPolicy
 from rollbook.rollout.pool import Closed
 from rollbook.rollout.snapshot import Snapshot
-from rollbook.run import RunConfig, RunOutcome, differences, run
+from rollbook.run import RunConfig, RunOptions, RunOutcome, differences, run
+from rollbook.run.live_run import RunRequest
+from rollbook.run.recording import Silent
 from rollbook.store import RecoveryReport, RunReader, RunWriter
 from rollbook.store.notes import read_annotations
 from rollbook.trace import (
@@ -267,6 +269,15 @@ def test_tasks_that_are_none_are_refused_before_a_folder_is_made(tmp_path: Path,
     Odd.given = staticmethod(given)
     with pytest.raises(ConfigError, match=problem):
         go(tmp_path / "run", config=msgspec.structs.replace(CONFIG, environment="runner-odd"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_every_option_is_told_and_no_other_is_taken(tmp_path: Path) -> None:
+    options = RunOptions.__annotations__.keys()
+    assert options == {field.name for field in dataclasses.fields(RunRequest)} - {"config", "folder", "rounds"}
+    assert [name for name in options if f"`{name}`" not in (run.__doc__ or "")] == []
+    with pytest.raises(TypeError, match="worker"):
+        go(tmp_path / "run", worker=2)
     assert not (tmp_path / "run").exists()
 
 
@@ -529,3 +540,56 @@ def test_a_few_kills_lose_nothing() -> None:
     assert report["problems"] == []
     assert report["kills"] == 6
     assert report["acknowledged_turns"] > 0
+
+
+class Blocks(Silent):
+    """Puts a folder where the account of resources is to be written, then fails."""
+
+    def __init__(self, folder: Path, failure: Exception) -> None:
+        self.folder, self.failure = folder, failure
+
+    def closed(self, closed: Closed) -> None:
+        (self.folder / "resources.json.new").mkdir()
+        raise self.failure
+
+
+def test_what_stopped_a_run_is_told_and_what_failed_behind_it_beside_it(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as raised:
+        go(tmp_path / "run", progress=Blocks(tmp_path / "run", UsageError("no more of this")))
+    first, _, second = told(raised.value).partition("\n")
+    assert first == "no more of this"
+    assert second.startswith("Behind it, ")
+    assert "resources.json cannot be written" in second
+
+
+class NeverTold(Silent):
+    """Cannot show how things stand."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    def snapshot(self, snapshot: Snapshot) -> None:
+        self.asked.set()
+        raise ValueError("the screen is gone")
+
+
+class Waits(ByMember):
+    """Its replies come when `open` is set."""
+
+    def __init__(self, gate: asyncio.Event) -> None:
+        super().__init__()
+        self.gate = gate
+
+    async def sample(self, prompt: TokenIds, sampling: Sampling, *, session: str) -> Completion:
+        await self.gate.wait()
+        return await super().sample(prompt, sampling, session=session)
+
+
+def test_progress_that_cannot_be_told_stops_the_run_and_what_ended_is_kept(tmp_path: Path) -> None:
+    progress = NeverTold()
+    engine = Waits(progress.asked)
+    with pytest.raises(RollbookError, match="how the run stands cannot be told: ValueError: the screen is gone"):
+        go(tmp_path / "run", engine, progress=progress, concurrency=1)
+    assert len(engine.requests) == 1
+    go(tmp_path / "run", resume=True)
+    check_whole(tmp_path / "run")

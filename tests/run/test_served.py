@@ -13,6 +13,7 @@ from aiohttp import web
 from rollbook import UsageError, load_policy, load_renderer
 from rollbook.policy import parse_policy_name
 from rollbook.run import check_template
+from rollbook.run.access import Access
 from rollbook.run.served import ModelSource, files_for
 from tests.policy.serving import serving
 from tests.run.run_made import model_folder, script
@@ -38,8 +39,9 @@ def against(replies: dict[str, Said | int | bytes], ask: Callable[[str], Any], k
     return asyncio.run(run())
 
 
-def files(name: str, folder: Path, **source: Any) -> Any:
-    return files_for(parse_policy_name(name), ModelSource(cache=folder / "cache", **source))
+def files(name: str, folder: Path, *, api_key: str | None = None, **source: Any) -> Any:
+    access = Access(api_key=api_key, cache=folder / "cache")
+    return files_for(parse_policy_name(name), ModelSource(access=access, **source))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_the_key_is_sent_and_not_shown(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refused:
         against(replies, lambda url: files(f"vllm:{url}", tmp_path, api_key="s3cret"), keys)
     assert keys == ["Bearer s3cret"]
-    assert "s3cret" not in str(refused.value) + repr(ModelSource(cache=tmp_path, api_key="s3cret"))
+    assert "s3cret" not in str(refused.value) + repr(ModelSource(access=Access(api_key="s3cret")))
 
 
 def test_the_client_sends_the_key_too(tmp_path: Path) -> None:

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from rollbook.run import open_run, standing
-from rollbook.store import RunWriter
+import msgspec
+import pytest
+
+from rollbook.errors import ConfigError
+from rollbook.run import RunConfig, open_run, selection, standing
+from rollbook.store import RunWriter, read_manifest, write_manifest
 from rollbook.trace import Ending, Reason
+from tests.cli.cli_made import rollbook
 from tests.run.run_made import small_trace
 from tests.run.test_runner import CONFIG, go, rows, stop_after
 
@@ -34,3 +39,19 @@ def test_of_imported_traces_nobody_knows_what_was_planned(tmp_path: Path) -> Non
         trace.end(Ending(Reason.FINAL_ANSWER))
         writer.seal(trace)
     assert standing(open_run(tmp_path / "run")) is None
+
+
+def test_a_run_is_read_whose_configuration_would_be_refused_today(tmp_path: Path) -> None:
+    stop_after(tmp_path / "run", 9)
+    before, groups = standing(open_run(tmp_path / "run")), selection(open_run(tmp_path / "run")).groups
+    assert groups.resampled == 0
+    manifest = read_manifest(tmp_path / "run")
+    manifest.config["asked"]["groups"] = {"enough": 1, "min_used": 9}
+    with pytest.raises(ConfigError, match="below min_used"):
+        msgspec.convert(manifest.config["asked"], RunConfig)
+    write_manifest(tmp_path / "run", manifest)
+    assert standing(open_run(tmp_path / "run")) == before
+    assert selection(open_run(tmp_path / "run")).groups == groups
+    for words in (("show",), ("audit",), ("export", "--to", "jsonl")):
+        place = [str(tmp_path / "run"), *words[1:], *([str(tmp_path / "out.jsonl")] if words[1:] else [])]
+        assert rollbook(words[0], *place).exit_code == 0

@@ -12,7 +12,7 @@ from rollbook.errors import ConfigError, StoreError
 
 pytest.importorskip("obstore")
 
-from rollbook.store.objects import Objects, _plain
+from rollbook.store.objects import Objects, _plain, _remedy
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -102,6 +102,21 @@ def test_urls_that_are_refused(url: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says) as refused:
         Objects(url)
     assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "names"),
+    [("s3://bucket/run", "AWS_ENDPOINT"), ("gs://bucket/run", "GOOGLE_"), ("abfs://files@acc.dfs/run", "AZURE_")],
+)
+def test_a_store_that_refuses_says_what_to_look_at(url: str, names: str) -> None:
+    assert names in _remedy(url)
+    says = r"cannot list: no route; check that the URL is right, .* credentials"
+    with pytest.raises(StoreError, match=says), Objects("s3://bucket/run")._told("list "):
+        raise OSError("no route")
+
+
+def test_of_a_store_on_this_machine_there_is_nothing_to_check() -> None:
+    assert _remedy("file:///runs/demo") == _remedy("memory:///demo") == ""
 
 
 def test_messages_hold_no_signed_url() -> None:

@@ -4,7 +4,15 @@ import pytest
 from rollbook.errors import UsageError
 from rollbook.rewards import Advantages, annotate
 from rollbook.trace import Annotation, Disposition, Fate
-from rollbook.trace.facts import ADVANTAGE, DISPOSITION, Advantage, GroupAdvantages, advantages, dispositions
+from rollbook.trace.facts import (
+    ADVANTAGE,
+    DISPOSITION,
+    Advantage,
+    GroupAdvantages,
+    advantages,
+    dispositions,
+    flat_groups,
+)
 
 FACT = Advantage(
     advantage=0.5,
@@ -75,3 +83,26 @@ def test_what_the_rewards_room_writes_is_read() -> None:
     assert read["c"] == msgspec.structs.replace(FACT, advantage=None)
     decided = {"a": Disposition(Fate.USED, "final_answer: score")}
     assert dispositions(annotate(decided)) == decided
+
+
+def seat(name: str, *values: float, group: str = "g") -> GroupAdvantages:
+    by_rollout = {f"{name}{number}": value for number, value in enumerate(values)}
+    plain = {name: value for name, value in msgspec.structs.asdict(FACT).items() if name != "advantage"}
+    return msgspec.structs.replace(
+        GroupAdvantages(**plain), group=group, seat=name, values=by_rollout, used=len(values)
+    )
+
+
+@pytest.mark.parametrize(
+    ("seats", "flat"),
+    [
+        ((seat("solver", 0.0, 0.0), seat("judge", 0.0, 0.0)), {"g"}),
+        ((seat("solver", 0.0, 0.0), seat("judge", 0.5, -0.5)), set()),
+        ((seat("judge", 0.5, -0.5), seat("solver", 0.0, 0.0)), set()),
+        ((seat("solver", 0.0, 0.0), seat("judge")), {"g"}),
+        ((seat("solver"), seat("judge")), set()),
+        ((seat("solver", 0.0), seat("solver", 0.5, -0.5, group="h"), seat("solver", 0.0, group="i")), {"g", "i"}),
+    ],
+)
+def test_a_group_is_flat_where_no_seat_has_a_signal(seats: tuple[GroupAdvantages, ...], flat: set[str]) -> None:
+    assert flat_groups(seats) == flat

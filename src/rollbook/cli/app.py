@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 import click
 
 from rollbook.cli.screen import forgive_streams, visible
-from rollbook.errors import UsageError
+from rollbook.errors import UsageError, told
 
 __all__ = ["Failed", "Stopped", "app", "main"]
 
@@ -69,7 +69,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except UsageError as error:
-            raise Failed(str(error)) from error
+            raise Failed(told(error)) from error
         except KeyboardInterrupt as error:
             raise Stopped("stopped") from error
         except BrokenPipeError:

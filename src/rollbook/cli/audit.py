@@ -77,7 +77,7 @@ def command(
     """Audit RUN from its record alone. Exit code 0: fine; 1: a limit broke; 2: it cannot be judged."""
     limits = read_gate(gate) if gate is not None else DEFAULT_GATE
     source = open_run(run)
-    tell_unfinished(source)
+    tell_unfinished(source, run)
     renderer, why = (None, "--no-model was given") if no_model else _find_renderer(source, tokenizer, template, cache)
     found = audit(source, renderer=renderer, gate=limits)
     if why is not None:

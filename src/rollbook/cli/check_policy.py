@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from rollbook.cli.app import Failed
-from rollbook.cli.progress import FetchBar
+from rollbook.cli.progress import CheckBar, FetchBar
 from rollbook.cli.screen import console, print_json, show_table, visible
 from rollbook.cli.template_options import api_key, read_variables, template_options
 from rollbook.errors import UsageError
@@ -65,7 +65,8 @@ def policy(
         raise UsageError(f"{policy} is a text-only endpoint: it gives no ids to check, and is for evaluation")
     if isinstance(loaded.policy, ScriptedPolicy):
         raise UsageError(f"{policy} says what its file says, whatever it is asked: there is no engine to check")
-    report = asyncio.run(_check(loaded))
+    with CheckBar(console(stderr=True)) as begins:
+        report = asyncio.run(_check(loaded, begins))
     if as_json:
         print_json(msgspec.to_builtins(report) | {"fit": report.fit})
     else:
@@ -76,9 +77,9 @@ def policy(
         raise Failed(f"it cannot be judged: {_names(report.undecided)}")
 
 
-async def _check(loaded: LoadedPolicy) -> PolicyReport:
+async def _check(loaded: LoadedPolicy, begins: CheckBar) -> PolicyReport:
     async with loaded:
-        return await check_policy(loaded.policy, loaded.renderer)
+        return await check_policy(loaded.policy, loaded.renderer, begins=begins)
 
 
 def _show(report: PolicyReport) -> None:

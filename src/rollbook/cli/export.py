@@ -40,7 +40,7 @@ def command(
 ) -> None:
     """Write the samples of RUN to OUT, and an account of every sampled token beside it (OUT.report.json)."""
     source = open_run(run)
-    tell_unfinished(source)
+    tell_unfinished(source, run)
     done = export(
         source,
         form,

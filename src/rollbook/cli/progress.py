@@ -14,12 +14,13 @@ from rollbook.cli.pace import Pace
 from rollbook.cli.screen import counted
 from rollbook.models import Phase
 from rollbook.models import Progress as FetchProgress
+from rollbook.policy import PolicyCheck
 from rollbook.rewards import Outcome
 from rollbook.rollout.pool import Closed
 from rollbook.rollout.snapshot import Snapshot
 from rollbook.trace import EndingKind, Fate, Trace
 
-__all__ = ["FetchBar", "RunBar"]
+__all__ = ["CheckBar", "FetchBar", "RunBar"]
 
 EVERY = 5.0
 """Seconds between two plain lines."""
@@ -172,3 +173,25 @@ class FetchBar(_Bar):
         # pip tells no byte counts, so its bar has no end.
         self._task = self.bar.add_task(words, total=None if progress.phase is Phase.DOWNLOAD else progress.total)
         self.bar.start()
+
+
+class CheckBar(_Bar):
+    """Shows which of a policy's promises is looked at; says nothing where nobody watches."""
+
+    def __init__(self, out: Console) -> None:
+        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+        super().__init__(out, TextColumn("promises"), *columns)
+        self._begun = 0
+        self._task = TaskID(0)
+
+    def __enter__(self) -> CheckBar:
+        if self.bar is not None:
+            self._task = self.bar.add_task("loading the model", total=len(PolicyCheck))
+            self.bar.start()
+        return self
+
+    def __call__(self, check: PolicyCheck) -> None:
+        """A check begins."""
+        if self.bar is not None:
+            self.bar.update(self._task, completed=self._begun, description=check.value, refresh=True)
+        self._begun += 1

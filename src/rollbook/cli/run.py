@@ -25,7 +25,7 @@ from rollbook.cli.screen import console, counted, print_json, visible
 from rollbook.cli.selection_view import group_line
 from rollbook.cli.template_options import api_key, read_pairs, read_variables, template_options
 from rollbook.cli.watching import watched
-from rollbook.errors import StoreError, UsageError
+from rollbook.errors import StoreError, UsageError, told
 from rollbook.render import TextSide
 from rollbook.rollout import Limits, LoadedPolicy
 from rollbook.rollout.breaker import InfrastructureDown
@@ -43,6 +43,7 @@ from rollbook.run import (
     run,
     selection,
 )
+from rollbook.run.resume import refuse_stream
 from rollbook.trace import ContextPolicy, Sampling
 from rollbook.worlds import make
 
@@ -126,18 +127,21 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     Exit code 1: all ran, but the audit found a limit broken.
     """
     config, folder = _config(given), _folder(given)
+    access = Access(api_key=api_key(), cache=given["cache"])
     if ":" in config.environment:
         sys.path.insert(0, str(Path.cwd()))
     err = console(stderr=True)
     check_folder(config, folder, resume=given["resume"], allow_changed=given["allow_changed"])
+    if given["resume"]:
+        refuse_stream(folder)
     place = folder.absolute()  # an environment may change the working folder
     if config.sampling.changes_distribution:
         err.print(_warning(config.sampling))
     with redirect_stdout(sys.stderr):  # what an environment prints is no part of the answer
         make(config.environment, **config.options)  # a wrong name is found out before a model is fetched
         with FetchBar(err) as fetching:
-            loaded = policy_of(config, api_key=api_key(), cache=given["cache"], progress=fetching)
-        outcome = _run(ctx, config, folder, loaded, given)
+            loaded = policy_of(config, access, fetching)
+        outcome = _run(ctx, config, folder, loaded, access, given)
     _tell_unused(err, config, read_resources(place))
     source = open_run(place)
     renderer = loaded.renderer if loaded.text is None and isinstance(loaded.renderer, TextSide) else None
@@ -156,7 +160,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
 
 
 def _run(
-    ctx: click.Context, config: RunConfig, folder: Path, loaded: LoadedPolicy, given: dict[str, Any]
+    ctx: click.Context, config: RunConfig, folder: Path, loaded: LoadedPolicy, access: Access, given: dict[str, Any]
 ) -> RunOutcome:
     err = console(stderr=True)
     again = _again(ctx, folder)
@@ -174,7 +178,7 @@ def _run(
                     store=given["store"],
                     start_jitter=given["start_jitter"],
                     policy=loaded,
-                    access=Access(api_key=api_key(), cache=given["cache"]),
+                    access=access,
                     progress=progress,
                 )
             )
@@ -187,11 +191,11 @@ def _run(
             f"kept. This goes on:\n  {again}"
         ) from error
     except (InfrastructureDown, WorkersDie) as error:
-        raise Failed(f"{error}\nFinished rollouts are kept. This goes on:\n  {again}") from error
+        raise Failed(f"{told(error)}\nFinished rollouts are kept. This goes on:\n  {again}") from error
     except StoreError as error:
         if not (folder / "run.json").exists():
             raise
-        raise Failed(f"{error}\nFinished rollouts are kept. Mend that; then this goes on:\n  {again}") from error
+        raise Failed(f"{told(error)}\nFinished rollouts are kept. Mend that; then this goes on:\n  {again}") from error
     if not outcome.recovery.clean:
         err.print(f"The last process left damage behind; what could be mended was:\n{visible(str(outcome.recovery))}")
     if outcome.interrupted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -43,18 +44,18 @@ LISTED = 8
 def command(run: Path | str, trace: str | None, full: bool, selection: bool, as_json: bool) -> None:
     """Show the rollouts of RUN, or the one whose id TRACE is or is a part of."""
     source = open_run(run)
-    tell_unfinished(source)
+    tell_unfinished(source, run)
     if selection:
-        _show_selection(source, trace, as_json=as_json)
+        _show_selection(source, run, trace, as_json=as_json)
     elif trace is None:
         _show_run(source, run, as_json=as_json)
     else:
-        _show_one(source, find_rollout(source, trace), full=full, as_json=as_json)
+        _show_one(source, find_rollout(source, run, trace), full=full, as_json=as_json)
     if not source.report.clean:
         console(stderr=True).print(f"Not everything could be read:\n{visible(str(source.report))}")
 
 
-def find_rollout(source: RunReader, part: str) -> str:
+def find_rollout(source: RunReader, run: Path | str, part: str) -> str:
     """The rollout with this id, else the only one that is listed so, else the only one whose id holds it; raises
     `UsageError`."""
     rows = list(source.summaries())
@@ -65,7 +66,7 @@ def find_rollout(source: RunReader, part: str) -> str:
         return found[0]
     if not found:
         raise UsageError(
-            f"no rollout of {source.folder} has {part!r} in its id; `rollbook show {source.folder}` lists all"
+            f"no rollout of {run} has {part!r} in its id; `rollbook show {shlex.quote(str(run))}` lists all"
         )
     more = f" and {len(found) - LISTED} more" if len(found) > LISTED else ""
     raise UsageError(f"{part!r} fits {len(found)} rollouts: {', '.join(found[:LISTED])}{more}; give more of the id")
@@ -84,7 +85,7 @@ def _show_run(source: RunReader, run: Path | str, *, as_json: bool) -> None:
             }
             for row in summaries
         ]
-        print_json({"run": str(source.folder), "rollouts": rows})
+        print_json({"run": str(run), "rollouts": rows})
         return
     lines = [_line(row, fate.fate if (fate := fates.get(row.rollout)) else "undecided") for row in summaries]
     heads = ("rollout", "ending", "reward", "fate", "turns", "tokens", "tool calls", "wall s")
@@ -100,12 +101,12 @@ def _show_run(source: RunReader, run: Path | str, *, as_json: bool) -> None:
     )
 
 
-def _show_selection(source: RunReader, trace: str | None, *, as_json: bool) -> None:
+def _show_selection(source: RunReader, run: Path | str, trace: str | None, *, as_json: bool) -> None:
     if trace is not None:
         raise UsageError("--selection is about a whole run: leave TRACE out")
     found = select(source)
     if as_json:
-        print_json({"run": str(source.folder), "selection": found.to_dict()})
+        print_json({"run": str(run), "selection": found.to_dict()})
     else:
         show_selection(console(), found)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, cast
 
 from rollbook.cli.progress import RunBar
-from rollbook.errors import UsageError
+from rollbook.errors import optional
 from rollbook.rewards import Outcome
 from rollbook.rollout.pool import Closed
 from rollbook.rollout.snapshot import Snapshot
@@ -45,14 +44,8 @@ def watched(bar: RunBar, port: int | None, policy: str) -> Generator[Progress]:
 
 
 def _metrics() -> _Metrics:
-    try:
-        return cast("_Metrics", importlib.import_module("rollbook.run.metrics"))
-    except ModuleNotFoundError as error:
-        if error.name != "prometheus_client":
-            raise
-        raise UsageError(
-            "--metrics-port needs the package prometheus-client: run pip install '.[metrics]' in Rollbook's checkout"
-        ) from error
+    says = "--metrics-port needs the package prometheus-client: run pip install '.[metrics]' in Rollbook's checkout"
+    return cast("_Metrics", optional("rollbook.run.metrics", "prometheus_client", says=lambda error: says))
 
 
 class _Both:

@@ -6,13 +6,12 @@ time and never sees a trace. A new form is a module with `open_writer` and one r
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import BinaryIO, Protocol, cast
 
-from rollbook.errors import UsageError
+from rollbook.errors import UsageError, optional
 from rollbook.trace.sample import Sample
 
 __all__ = ["FORMS", "Form", "Writer", "open_writer"]
@@ -76,13 +75,10 @@ def find_form(name: str) -> Form:
 
 def open_writer(form: Form, file: BinaryIO) -> Writer:
     """A writer of this form; raises `UsageError` where its extra is not installed."""
-    try:
-        module = importlib.import_module(form.module)
-    except ModuleNotFoundError as error:
-        if form.needs is None or error.name is None or error.name.partition(".")[0] != form.needs:
-            raise
-        raise UsageError(
-            f"the form '{form.name}' needs {form.needs}, which is not installed: run pip install '.[{form.extra}]' in "
-            "Rollbook's checkout"
-        ) from error
+    says = (
+        f"the form '{form.name}' needs {form.needs}, which is not installed: run pip install '.[{form.extra}]' in "
+        "Rollbook's checkout"
+    )
+    packages = () if form.needs is None else (form.needs,)
+    module = optional(form.module, *packages, says=lambda error: says)
     return cast("_FormModule", module).open_writer(file)

@@ -49,12 +49,17 @@ VERY_HOT, HOT = 1000.0, 2.0
 
 
 async def check_policy(
-    policy: Policy, speaker: Speaker, *, checks: Collection[PolicyCheck] = tuple(PolicyCheck)
+    policy: Policy,
+    speaker: Speaker,
+    *,
+    checks: Collection[PolicyCheck] = tuple(PolicyCheck),
+    begins: Callable[[PolicyCheck], None] = lambda check: None,
 ) -> PolicyReport:
     """Try a started engine; ``report.fit`` says whether to train on its tokens.
 
-    `speaker`: the model's renderer (``loaded.renderer``), which makes the prompts. `checks`: those to make. Costs a few
-    hundred tokens and, for the cache, one prompt of 640. Raises `UsageError` where nothing can be asked at all.
+    `speaker`: the model's renderer (``loaded.renderer``), which makes the prompts. `checks`: those to make. `begins`:
+    told of each when it begins. Costs a few hundred tokens and, for the cache, one prompt of 640. Raises `UsageError`
+    where nothing can be asked at all.
     """
     prober = Prober(policy, CheckInputs.of(speaker))
     run: dict[PolicyCheck, Callable[[], Awaitable[PolicyFinding]]] = {
@@ -62,7 +67,11 @@ async def check_policy(
     }
     run[PolicyCheck.STOP_STRING] = lambda: _stop_string(prober, speaker)
     run[PolicyCheck.SAMPLING] = lambda: fields(prober, speaker.decode)
-    findings = [await run[check]() for check in PolicyCheck if check in checks]
+    findings: list[PolicyFinding] = []
+    for check in PolicyCheck:
+        if check in checks:
+            begins(check)
+            findings.append(await run[check]())
     info = policy.info
     return PolicyReport(
         name=info.name,

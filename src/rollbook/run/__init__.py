@@ -3,6 +3,7 @@
 from rollbook.run.access import Access
 from rollbook.run.config import RunConfig, differences
 from rollbook.run.fitness import refuse_unfit
+from rollbook.run.live_run import CONCURRENCY, RunOptions
 from rollbook.run.open import open_run
 from rollbook.run.policies import load_policy, load_renderer, policy_of
 from rollbook.run.recording import Progress
@@ -10,7 +11,7 @@ from rollbook.run.report import report
 from rollbook.run.report_rows import RunReport
 from rollbook.run.resources import ResourceReport, read_resources, resource_report, write_resources
 from rollbook.run.resume import check_folder
-from rollbook.run.runner import CONCURRENCY, RunOutcome, run
+from rollbook.run.runner import RunOutcome, run
 from rollbook.run.selection import GroupFacts, SelectionReport, selection
 from rollbook.run.standing import Standing, standing
 from rollbook.run.stream import ClosedGroup, RolloutStream, StreamStats, open_stream
@@ -25,6 +26,7 @@ __all__ = [
     "ResourceReport",
     "RolloutStream",
     "RunConfig",
+    "RunOptions",
     "RunOutcome",
     "RunReport",
     "SelectionReport",

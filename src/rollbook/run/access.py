@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rollbook.models import default_cache
+
 __all__ = ["CONNECTIONS", "REQUEST_TIMEOUT", "Access"]
 
 CONNECTIONS = 64
@@ -25,3 +27,8 @@ class Access:
     """Seconds that one request may take; a run's configuration says its own."""
     cache: Path | None = None
     """Where fetched models are kept; None: the user's cache folder."""
+
+    @property
+    def kept(self) -> Path:
+        """The folder of `cache`, whoever named it."""
+        return self.cache or default_cache()

@@ -3,13 +3,12 @@ without one."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Protocol, cast
 
-from rollbook.errors import UsageError
+from rollbook.errors import optional
 from rollbook.store import Manifest, RunWriter
 
 __all__ = ["Copy", "Settled", "Spool", "open_copy", "open_spool", "writing"]
@@ -75,9 +74,5 @@ async def writing(writer: RunWriter, copy: Copy | None, *, parts: bool) -> Async
 
 
 def _module(url: str) -> _Mirroring:
-    try:
-        return cast("_Mirroring", importlib.import_module("rollbook.run.mirroring"))
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "obstore":
-            raise
-        raise UsageError(f"{url}: {error}") from error
+    module = optional("rollbook.run.mirroring", "obstore", says=lambda error: f"{url}: {error}")
+    return cast("_Mirroring", module)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
+import os
 import re
 import sys
 import time
@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from rollbook.envs.finishing import to_its_end
-from rollbook.errors import RunLocked, UsageError
+from rollbook.errors import RunLocked, optional
 from rollbook.rollout import EnvFactory, LoadedPolicy, Resources, RolloutSettings
 from rollbook.rollout.pool import Executor, LocalWorker, Order, ProcessWorker, Result, Worker, WorkerPool, salvaged
 from rollbook.run.access import Access
@@ -27,11 +27,15 @@ from rollbook.store import Manifest, RunReader, RunWriter
 from rollbook.store.folder import part_folders
 from rollbook.trace import Reason
 
-__all__ = ["RunParts", "WorkerSpec", "open_executor", "settings_of"]
+__all__ = ["RunParts", "StartWorker", "WorkerSpec", "open_executor", "settings_of", "start_process", "starting"]
 
 DYING_SECONDS = 60.0
 """How long a worker whose death was told may still hold its part."""
 COMMAND = (sys.executable, "-m", "rollbook.run.worker")
+
+
+StartWorker = Callable[[str, dict[str, Any]], Awaitable[Worker]]
+"""Starts a worker of this name, from a `WorkerSpec` as plain data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,7 @@ class RunParts:
     writer: RunWriter
     recorder: Recorder
     access: Access
+    start: StartWorker
     copy: Copy | None = None
     """In an object store."""
     spools: bool = False
@@ -57,24 +62,26 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     config: RunConfig
     run_id: str
-    folder: str
+    folder: Path
     name: str
     """Of its part of the run."""
     path: list[str]
     """Where it looks for modules, as its parent does."""
-    connections: int
-    """To the engine at once."""
-    api_key: str | None = None
+    access: Access
     """Goes to the worker alone, into no file and no record."""
-    cache: str | None = None
-    """Where fetched models are kept; None: the user's cache folder."""
     manifest: Manifest
     """Of the run."""
     store: str | None = None
     """Where a spool of this worker is mirrored to; None: it joins the run in its folder."""
 
-    def __repr__(self) -> str:
-        return f"WorkerSpec({self.run_id}, {self.name})"
+    def plain(self) -> dict[str, Any]:
+        """As plain data."""
+        return cast("dict[str, Any]", msgspec.to_builtins(self, enc_hook=os.fspath))  # msgspec knows no paths
+
+    @classmethod
+    def read(cls, plain: dict[str, Any]) -> WorkerSpec:
+        """From what `plain` gives."""
+        return msgspec.convert(plain, cls, dec_hook=lambda kind, value: kind(value))
 
 
 def settings_of(config: RunConfig) -> RolloutSettings:
@@ -88,21 +95,26 @@ def settings_of(config: RunConfig) -> RolloutSettings:
     )
 
 
+def starting(ray: str | None) -> AbstractContextManager[StartWorker]:
+    """Starts workers: processes of this machine, or actors of the Ray cluster at the address `ray`, connected while it
+    is open. Raises `UsageError` where there is none."""
+    return nullcontext(start_process) if ray is None else _on_ray(ray)
+
+
 @asynccontextmanager
-async def open_executor(parts: RunParts, workers: int, ray: str | None = None) -> AsyncGenerator[Executor]:
-    """What carries out the orders of a run, started: this process, so many worker processes, or so many actors of the
-    Ray cluster at the address `ray`. With workers, the policy must be one that each can load by its name."""
+async def open_executor(parts: RunParts, workers: int) -> AsyncGenerator[Executor]:
+    """What carries out the orders of a run, started: this process, or so many workers. With workers, the policy must be
+    one that each can load by its name."""
     if not workers:
         async with _here(parts) as worker:
             yield worker
         return
-    with nullcontext(_process) if ray is None else _on_ray(ray) as start:
-        try:
-            async with WorkerPool(workers, _Start(parts, start), _Recover(parts)) as executor:
-                yield executor
-        finally:
-            if parts.copy is not None and parts.spools:
-                await to_its_end(_fetched(parts.copy))
+    try:
+        async with WorkerPool(workers, _Start(parts), _Recover(parts)) as executor:
+            yield executor
+    finally:
+        if parts.copy is not None and parts.spools:
+            await to_its_end(_fetched(parts.copy))
 
 
 async def _fetched(copy: Copy) -> None:
@@ -110,28 +122,20 @@ async def _fetched(copy: Copy) -> None:
     await asyncio.to_thread(copy.fetch)
 
 
-_StartWorker = Callable[[str, dict[str, Any]], Awaitable[Worker]]
-"""Starts a worker of this name, from a `WorkerSpec` as plain data."""
-
-
-async def _process(name: str, spec: dict[str, Any]) -> Worker:
+async def start_process(name: str, spec: dict[str, Any]) -> Worker:
+    """A `StartWorker`: a process of this machine."""
     return await ProcessWorker.start(name, COMMAND, spec)
 
 
-class _RayCrew(Protocol):
+class _RayWorkers(Protocol):
     """`rollbook.run.ray_workers`."""
 
-    def connected(self, address: str) -> AbstractContextManager[_StartWorker]: ...
+    def connected(self, address: str) -> AbstractContextManager[StartWorker]: ...
 
 
-def _on_ray(address: str) -> AbstractContextManager[_StartWorker]:
-    try:
-        module = importlib.import_module("rollbook.run.ray_workers")
-    except ModuleNotFoundError as error:
-        if error.name != "ray":
-            raise
-        raise UsageError(str(error)) from error
-    return cast("_RayCrew", module).connected(address)
+def _on_ray(address: str) -> AbstractContextManager[StartWorker]:
+    module = optional("rollbook.run.ray_workers", "ray", says=str)
+    return cast("_RayWorkers", module).connected(address)
 
 
 @asynccontextmanager
@@ -155,8 +159,8 @@ async def _here(parts: RunParts) -> AsyncGenerator[LocalWorker]:
 class _Start:
     """Starts the n-th worker of a run."""
 
-    def __init__(self, parts: RunParts, start: _StartWorker) -> None:
-        self._parts, self._start = parts, start
+    def __init__(self, parts: RunParts) -> None:
+        self._parts = parts
         self._first = _next_number(parts.folder)
         # no two machines may have a spool of one name, and what a later process writes comes later by its name
         self._life = f"-{int(time.time()):x}" if parts.spools else ""
@@ -166,20 +170,14 @@ class _Start:
         spec = WorkerSpec(
             config=parts.config,
             run_id=parts.run_id,
-            folder=str(parts.folder),
+            folder=parts.folder,
             name=name,
             path=[str(Path.cwd()), *sys.path],
-            connections=parts.access.connections,
-            api_key=parts.access.api_key,
-            cache=None if parts.access.cache is None else str(parts.access.cache),
+            access=parts.access,
             manifest=parts.writer.manifest,
             store=parts.copy.url if parts.copy is not None and parts.spools else None,
         )
-        return await self._start(name, _plain(spec))
-
-
-def _plain(spec: WorkerSpec) -> dict[str, Any]:
-    return cast("dict[str, Any]", msgspec.to_builtins(spec))
+        return await parts.start(name, spec.plain())
 
 
 def _next_number(folder: Path) -> int:

@@ -11,19 +11,20 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from rollbook.envs.finishing import to_its_end
-from rollbook.errors import ConfigError, RecordError, boundary
+from rollbook.errors import ConfigError, RecordError, behind, boundary
 from rollbook.rollout import EnvFactory, LoadedPolicy
 from rollbook.rollout.pool import Executor, GroupBook, Listener, Scheduler
 from rollbook.run.access import Access
 from rollbook.run.config import RunConfig
 from rollbook.run.copies import Copy, open_copy, writing
-from rollbook.run.executors import RunParts, open_executor
+from rollbook.run.executors import RunParts, open_executor, starting
 from rollbook.run.fitness import refuse_unfit
 from rollbook.run.planning import Planner
 from rollbook.run.policies import policy_of
-from rollbook.run.recording import Progress, Recorder
+from rollbook.run.recording import Progress, Recorder, Silent
 from rollbook.run.resources import resource_report, write_resources
 from rollbook.run.resume import check_folder, open_folder
 from rollbook.run.summary_table import write_summary_table
@@ -32,8 +33,10 @@ from rollbook.trace import Task
 from rollbook.trace.wire import decode_record, encode_record
 from rollbook.worlds import make
 
-__all__ = ["LiveRun", "RunRequest", "next_book", "open_live_run"]
+__all__ = ["CONCURRENCY", "LiveRun", "RunOptions", "RunRequest", "next_book", "open_live_run"]
 
+CONCURRENCY = 8
+"""Rollouts in flight at once, unless told otherwise."""
 JITTER_PER_ROLLOUT = 0.002
 """Seconds of start jitter for each rollout that starts at once, so that an engine is not hit by all in one moment."""
 MAX_JITTER = 5.0
@@ -41,22 +44,50 @@ ORDER_SLACK = 60.0
 """Seconds beyond its own limits after which an attempt is given up for lost."""
 
 
+class RunOptions(TypedDict, total=False):
+    """What `run` and `open_stream` may be told beside the configuration: how it is carried out."""
+
+    resume: bool
+    """Go on with the run that is there."""
+    allow_changed: bool
+    """With `resume`: also where limits, sampling, rules or the policy are others now."""
+    concurrency: int
+    """Rollouts at once, over all workers."""
+    workers: int
+    """Processes that run the rollouts; 0: this one."""
+    ray: bool | str
+    """The workers are actors on the Ray cluster that this machine belongs to, or at this address; all its machines
+    share the folder, or `store` is given."""
+    store: str | None
+    """The URL of an object store, to which the run is copied while it runs; workers on Ray hand their parts over
+    through it."""
+    start_jitter: float | None
+    """Seconds over which the first rollouts start; None: a little for each."""
+    policy: LoadedPolicy | None
+    """Takes the place of the one that the configuration names, and of what it says of the template, in this process;
+    workers load the same by its name, and another is refused with them."""
+    access: Access | None
+    """An engine's key, and where models are kept."""
+    progress: Progress | None
+    """Told what happens."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """What is request of a run, as in `run`."""
+    """All that is asked of a run: its options as in `RunOptions`, and what they are where nothing is said."""
 
     config: RunConfig
     folder: Path | str
-    resume: bool
-    allow_changed: bool
-    concurrency: int
-    workers: int
-    start_jitter: float | None
-    policy: LoadedPolicy | None
-    progress: Progress
-    access: Access
+    resume: bool = False
+    allow_changed: bool = False
+    concurrency: int = CONCURRENCY
+    workers: int = 0
     ray: bool | str = False
     store: str | None = None
+    start_jitter: float | None = None
+    policy: LoadedPolicy | None = None
+    access: Access | None = None
+    progress: Progress | None = None
     rounds: int | None = 1
     """How often the tasks are gone through; None: for ever."""
 
@@ -116,58 +147,64 @@ async def open_live_run(request: RunRequest) -> AsyncGenerator[LiveRun]:
     make_env = functools.partial(make, config.environment, **config.options)
     check_folder(config, path, resume=request.resume, allow_changed=request.allow_changed)
     tasks = _tasks(make_env, config)
-    way = dataclasses.replace(request.access, connections=max(request.access.connections, request.concurrency))
-    loaded = request.policy or await asyncio.to_thread(
-        policy_of, config, api_key=way.api_key, connections=way.connections, cache=way.cache
-    )
+    access = request.access or Access()
+    way = dataclasses.replace(access, connections=max(access.connections, request.concurrency))
+    loaded = request.policy or await asyncio.to_thread(policy_of, config, way)
     await refuse_unfit(loaded, config.sampling)
     copy = await _copy(request, path)
-    run_id, writer = open_folder(config, path, resume=request.resume, allow_changed=request.allow_changed)
-    spools = copy is not None and request.cluster is not None
-    async with writing(writer, copy, parts=not spools):
-        interrupted = tuple(writer.seal_interrupted())
-        planner = Planner(config, tasks, run_id, RunReader(path), rounds=request.rounds)
-        recorder = Recorder(config, planner, writer, request.progress)
-        recorder.begin()
-        parts = RunParts(
-            config=config,
-            folder=path,
-            run_id=run_id,
-            make_env=make_env,
-            loaded=loaded,
-            writer=writer,
-            recorder=recorder,
-            access=way,
-            copy=copy,
-            spools=spools,
-        )
-        async with _with_executor(parts, request.workers, request.cluster) as executor:
-            yield LiveRun(
-                request=request,
+    with starting(request.cluster) as start:  # before the folder is made: where it cannot, nothing is left
+        run_id, writer = open_folder(config, path, resume=request.resume, allow_changed=request.allow_changed)
+        spools = copy is not None and request.cluster is not None
+        async with writing(writer, copy, parts=not spools):
+            interrupted = tuple(writer.seal_interrupted())
+            planner = Planner(config, tasks, run_id, RunReader(path), rounds=request.rounds)
+            recorder = Recorder(config, planner, writer, request.progress or Silent())
+            recorder.begin()
+            parts = RunParts(
+                config=config,
                 folder=path,
                 run_id=run_id,
+                make_env=make_env,
+                loaded=loaded,
                 writer=writer,
-                planner=planner,
                 recorder=recorder,
-                executor=executor,
-                interrupted=interrupted,
+                access=way,
+                start=start,
+                copy=copy,
+                spools=spools,
             )
-        await asyncio.to_thread(write_summary_table, path)
+            async with _with_executor(parts, request.workers) as executor:
+                yield LiveRun(
+                    request=request,
+                    folder=path,
+                    run_id=run_id,
+                    writer=writer,
+                    planner=planner,
+                    recorder=recorder,
+                    executor=executor,
+                    interrupted=interrupted,
+                )
+            await asyncio.to_thread(write_summary_table, path)
 
 
 @asynccontextmanager
-async def _with_executor(parts: RunParts, workers: int, cluster: str | None) -> AsyncGenerator[Executor]:
+async def _with_executor(parts: RunParts, workers: int) -> AsyncGenerator[Executor]:
     """The executor, which is told of while it works and whose resources are kept when it is gone."""
     async with AsyncExitStack() as stack:
-        executor = await stack.enter_async_context(open_executor(parts, workers, cluster))
-        reporting = asyncio.create_task(parts.recorder.report(executor))
+        executor = await stack.enter_async_context(open_executor(parts, workers))
         try:
-            yield executor
-        finally:
-            reporting.cancel()
-            await asyncio.gather(reporting, return_exceptions=True)
-            await to_its_end(stack.aclose())
-            write_resources(parts.folder, resource_report(executor.snapshot(), workers or 1))
+            async with parts.recorder.reporting(executor):
+                yield executor
+        except BaseException as cause:
+            with behind(cause):
+                await _end(stack, parts, executor, workers)
+            raise
+        await _end(stack, parts, executor, workers)
+
+
+async def _end(stack: AsyncExitStack, parts: RunParts, executor: Executor, workers: int) -> None:
+    await to_its_end(stack.aclose())
+    write_resources(parts.folder, resource_report(executor.snapshot(), workers or 1))
 
 
 async def _copy(request: RunRequest, folder: Path) -> Copy | None:
@@ -197,8 +234,8 @@ def _order_seconds(config: RunConfig) -> float | None:
     return limits.wall + limits.setup_timeout + 2 * limits.score_timeout + limits.cleanup_timeout + ORDER_SLACK
 
 
-def _jitter(request: float | None, concurrency: int) -> float:
-    return min(JITTER_PER_ROLLOUT * concurrency, MAX_JITTER) if request is None else request
+def _jitter(seconds: float | None, concurrency: int) -> float:
+    return min(JITTER_PER_ROLLOUT * concurrency, MAX_JITTER) if seconds is None else seconds
 
 
 def _fixed(folder: Path) -> Path:
@@ -207,7 +244,7 @@ def _fixed(folder: Path) -> Path:
 
 
 def _tasks(make_env: EnvFactory, config: RunConfig) -> Sequence[Task]:
-    """The tasks that were request for, then those that may replace groups without a signal."""
+    """The tasks that were asked for, then those that may replace groups without a signal."""
     name, count = f"environment {config.environment!r}", config.tasks + config.groups.resample
     with boundary(f"{name} cannot give its tasks", ConfigError):
         tasks = list(make_env().tasks(count, config.seed))

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rollbook.envs.finishing import to_its_end
-from rollbook.errors import ConfigError, RunLocked, StoreError, boundary
+from rollbook.errors import ConfigError, RunLocked, StoreError, behind, boundary
 from rollbook.store import Manifest, RunWriter, create_spool
 from rollbook.store.fetch import fetch_parts, holds_run
 from rollbook.store.folder import RunLock
@@ -62,10 +62,11 @@ class Mirroring:
         self._task = asyncio.create_task(self._go())
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: object, cause: BaseException | None, trace: object) -> None:
         self._ending.set()
         self._wanted.set()
-        await to_its_end(self._end())
+        with behind(cause):
+            await to_its_end(self._end())
 
     async def settled(self) -> None:
         """Return when all that was stored before this call is in the object store. Raises `StoreError`."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from pathlib import Path
 
-from rollbook.errors import UsageError
+from rollbook.errors import optional
 from rollbook.models import default_cache
 from rollbook.store import RunReader
 
@@ -30,10 +29,5 @@ def open_run(path: str | os.PathLike[str], *, experts: bool = False, cache: Path
 
 
 def _fetched(url: str, cache: Path) -> Path:
-    try:
-        module = importlib.import_module("rollbook.store.fetch")
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "obstore":
-            raise
-        raise UsageError(f"{url}: {error}") from error
+    module = optional("rollbook.store.fetch", "obstore", says=lambda error: f"{url}: {error}")
     return module.fetch_run(url, cache / "runs")

@@ -1,9 +1,10 @@
 """What a run has left to do: its groups, one after the other, as far as its record does not hold them closed.
 
 Rules: what the record holds is taken as it is, each attempt with the disposition that the rules give it now; a closed
-group is never opened again. Where groups without a signal are replaced by further tasks, their number follows from the
-record alone, so a resumed run goes on where it stopped. The task list may be gone through several times: a group's id
-says its place in the list and its round, so it stays its own whatever the list gains.
+group is never opened again, also one that closed before any of its members had ended (`closed_empty`). Where groups
+without a signal are replaced by further tasks, their number follows from the record alone, so a resumed run goes on
+where it stopped. The task list may be gone through several times: a group's id says its place in the list and its
+round, so it stays its own whatever the list gains.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ from __future__ import annotations
 import random
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rollbook.errors import ConfigError
 from rollbook.rewards import Outcome, annotate, decide, mean_baseline, mean_spread, outcome_of
 from rollbook.rewards.dispositions import PRODUCER
 from rollbook.rollout import GroupPlan
-from rollbook.rollout.pool import LATE, GroupBook
+from rollbook.rollout.pool import GROUP_CLOSED, GroupBook
 from rollbook.run.config import RunConfig
 from rollbook.store import RunReader
-from rollbook.trace import Annotation, Disposition, Fate, Reason, Task, Trace, facts
+from rollbook.trace import Annotation, Disposition, Fate, Reason, Summary, Task, Trace, facts
 from rollbook.trace.disposition import ending_of
 
-__all__ = ["Planner"]
+__all__ = ["Planner", "closed_empty"]
 
 _PLACE = re.compile(r"([0-9]{4,})(?:r([0-9]+))?", re.ASCII)
 """A group's place in the list, and its round where that is not the first."""
@@ -45,11 +46,12 @@ class Planner:
         self._config, self._tasks, self._run, self._rounds = config, tasks, run, rounds
         notes = reader.annotations()
         delivered = facts.advantages(note for note in notes if note.producer == PRODUCER)
-        self._decided = facts.dispositions(notes).keys() | delivered.keys()
+        fates = facts.dispositions(notes)
+        self._decided = fates.keys() | delivered.keys()
         self._late: list[str] = []
-        self.closed = {fact.group for fact in delivered.values()}
+        self.closed = {fact.group for fact in delivered.values()} | closed_empty(reader.summaries(), fates)
         """Ids of the groups that the record holds closed."""
-        self._flat = sum(fact.zero_variance for fact in {fact.key: fact for fact in delivered.values()}.values())
+        self._flat = len(facts.flat_groups(delivered.values()))
         self._earlier = self._read(reader)
         self._refills = {
             (each.group, each.member) for rows in self._earlier.values() for each in rows if each.member >= config.group
@@ -105,7 +107,7 @@ class Planner:
     def annotations(self) -> list[Annotation]:
         """The dispositions of what the record holds, again: a crash may have lost them. What still ran when its group
         was closed, and of which nobody was told, came late."""
-        late = dict.fromkeys(self._late, Disposition(Fate.DROPPED, f"{LATE}its group was closed"))
+        late = dict.fromkeys(self._late, Disposition(Fate.DROPPED, GROUP_CLOSED))
         again = {each.rollout: each.disposition for rows in self._earlier.values() for each in rows}
         return annotate({**again, **late})
 
@@ -161,3 +163,13 @@ class Planner:
     def _outcome(self, trace: Trace, earlier: Sequence[Reason]) -> Outcome:
         rules = self._config.rules
         return outcome_of(trace, rules, decide(trace, rules, earlier=tuple(earlier)))
+
+
+def closed_empty(rows: Iterable[Summary], fates: Mapping[str, Disposition]) -> set[str]:
+    """The groups of which all that was decided came late, for the group was closed: nobody had ended by then, so there
+    are no advantages that would say it."""
+    rules = defaultdict[str, set[str]](set)
+    for row in rows:
+        if row.rollout in fates:
+            rules[row.group].add(fates[row.rollout].rule)
+    return {group for group, said in rules.items() if said == {GROUP_CLOSED}}

@@ -8,14 +8,13 @@ are of the tokenizer that lies beside it, in any form that `load_folder` takes, 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from datetime import date as Date  # noqa: N812 (a parameter is called `date`)
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 from rollbook.audit import Reencoder
-from rollbook.errors import ConfigError, UsageError
+from rollbook.errors import ConfigError, optional
 from rollbook.models import ModelFiles, ProgressCallback, default_cache
 from rollbook.models.harmony_ranks import is_harmony
 from rollbook.policy import (
@@ -76,7 +75,7 @@ def load_policy(
     Raises `UsageError` with the remedy.
     """
     parsed = parse_policy_name(name)
-    access = Access(api_key=api_key, connections=connections, request_timeout=request_timeout)
+    access = Access(api_key=api_key, connections=connections, request_timeout=request_timeout, cache=cache)
     if isinstance(parsed, TextName):
         if tokenizer is not None or template is not None or date is not None or variables:
             raise ConfigError(f"{name} renders by itself: give no tokenizer and nothing of a template")
@@ -84,8 +83,7 @@ def load_policy(
     # a file that cannot be read is found out before a model is fetched for it
     script = load_script(parsed.path) if isinstance(parsed, ScriptedName) else None
     text = _text(template)
-    source = ModelSource(tokenizer=tokenizer, api_key=api_key, cache=cache or default_cache(), progress=progress)
-    files = files_for(parsed, source)
+    files = files_for(parsed, ModelSource(tokenizer=tokenizer, access=access, progress=progress))
     renderer = renderer_for(files, cache, template=text, date=date, variables=variables)
     if script is not None:
         return LoadedPolicy(script, renderer, name=name)
@@ -111,34 +109,31 @@ def load_renderer(
     `name`: as in `load_policy`, or a path; a path that looks like a policy (``local``, or with a colon) is given as a
     `Path`. The rest as in `load_policy`.
     """
-    text, kept = _text(template), cache or default_cache()
+    text, access = _text(template), Access(api_key=api_key, cache=cache)
     if _is_path(name):
-        files = files_at(Path(name), kept)
+        files = files_at(Path(name), access.kept)
     else:
-        source = ModelSource(tokenizer=tokenizer, api_key=api_key, cache=kept, progress=progress)
+        source = ModelSource(tokenizer=tokenizer, access=access, progress=progress)
         files = files_for(parse_policy_name(str(name)), source)
     return renderer_for(files, cache, template=text, date=date, variables=variables)
 
 
 def policy_of(
-    config: RunConfig,
-    *,
-    api_key: str | None = None,
-    connections: int = CONNECTIONS,
-    cache: Path | None = None,
-    progress: ProgressCallback | None = None,
+    config: RunConfig, access: Access | None = None, progress: ProgressCallback | None = None
 ) -> LoadedPolicy:
-    """The policy of a run, with the tokenizer and template that the run asks for. As `load_policy`."""
+    """The policy of a run, with the tokenizer, the template and the time of a request that the run asks for. As
+    `load_policy`."""
+    access = access or Access()
     return load_policy(
         config.policy,
         tokenizer=config.tokenizer,
-        api_key=api_key,
-        connections=connections,
+        api_key=access.api_key,
+        connections=access.connections,
         request_timeout=config.request_timeout,
         template=None if config.template is None else Path(config.template),
         date=config.template_date,
         variables=config.template_variables,
-        cache=cache,
+        cache=access.cache,
         progress=progress,
     )
 
@@ -194,15 +189,14 @@ class _Embedded(Protocol):
 
 
 def _embedded(name: PolicyName, files: ModelFiles) -> Policy:
-    try:
-        module = importlib.import_module("rollbook.run.embedded")
-    except ModuleNotFoundError as error:
-        if error.name not in _EXTRA:
-            raise
-        raise UsageError(
+    module = optional(
+        "rollbook.run.embedded",
+        *_EXTRA,
+        says=lambda error: (
             f"policy '{name}' needs the embedded engine ({error.name} is missing): run pip install '.[local]' in "
             "Rollbook's checkout"
-        ) from error
+        ),
+    )
     return cast("_Embedded", module).open_embedded(str(name), files)
 
 
@@ -217,15 +211,8 @@ class _Remote(Protocol):
 
 
 def _remote_module(name: RemoteName | TextName) -> _Remote:
-    try:
-        module = importlib.import_module("rollbook.run.remote")
-    except ModuleNotFoundError as error:
-        if error.name != "aiohttp":
-            raise
-        raise UsageError(
-            f"policy '{name}' needs the package aiohttp: run pip install '.[engines]' in Rollbook's checkout"
-        ) from error
-    return cast("_Remote", module)
+    says = f"policy '{name}' needs the package aiohttp: run pip install '.[engines]' in Rollbook's checkout"
+    return cast("_Remote", optional("rollbook.run.remote", "aiohttp", says=lambda error: says))
 
 
 class _Harmony(Protocol):
@@ -237,13 +224,9 @@ class _Harmony(Protocol):
 
 
 def _harmony(files: ModelFiles, cache: Path, day: Date | None, variables: Mapping[str, Any]) -> LocalRenderer:
-    try:
-        module = importlib.import_module("rollbook.run.harmony")
-    except ModuleNotFoundError as error:
-        if error.name != "openai_harmony":
-            raise
-        raise UsageError(
-            f"{files.name} is a gpt-oss model, which needs the package openai-harmony: run pip install '.[harmony]' in "
-            "Rollbook's checkout"
-        ) from error
+    says = (
+        f"{files.name} is a gpt-oss model, which needs the package openai-harmony: run pip install '.[harmony]' in "
+        "Rollbook's checkout"
+    )
+    module = optional("rollbook.run.harmony", "openai_harmony", says=lambda error: says)
     return cast("_Harmony", module).open_harmony(files, cache, day, variables)

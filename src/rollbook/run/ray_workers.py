@@ -60,9 +60,10 @@ def connected(address: str) -> Generator[Callable[[str, dict[str, Any]], Awaitab
         return
     try:
         ray.init(address=address, configure_logging=False, log_to_driver=False)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, RayError) as error:
         raise UsageError(
-            f"no Ray cluster at '{address}' ({error}); start one (ray start --head), or give its address"
+            f"no Ray cluster takes this run at '{address}' ({error}); start one (ray start --head), give the address "
+            "of one that runs (--ray HOST:PORT), and have the same Ray and Python here as there"
         ) from error
     try:
         yield RayWorker.start

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
 from typing import Protocol
 
+from rollbook.errors import RollbookError, boundary
 from rollbook.rewards import Advantages, Outcome, annotate
 from rollbook.rollout.breaker import Breaker
 from rollbook.rollout.pool import Closed, Executor, GroupBook, Listener
@@ -42,7 +44,8 @@ class Progress(Protocol):
         ...
 
     def snapshot(self, snapshot: Snapshot) -> None:
-        """How things stand over all workers; told twice a second."""
+        """How things stand over all workers; told twice a second. What it raises stops the run when the next attempt
+        ends, or at the run's end."""
         ...
 
 
@@ -94,6 +97,7 @@ class Recorder(Listener):
         self._breaker = Breaker(config.breaker)
         self._open = 0
         self._closing = asyncio.Event()
+        self._reporting: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
         """Keep what the record's own attempts came to, and say what is planned."""
@@ -115,11 +119,26 @@ class Recorder(Listener):
         self._closing.clear()
         await self._closing.wait()
 
-    async def report(self, executor: Executor) -> None:
-        """Tell how things stand, again and again."""
+    @asynccontextmanager
+    async def reporting(self, executor: Executor) -> AsyncGenerator[None]:
+        """Tell meanwhile how things stand, again and again."""
+        self._reporting = asyncio.create_task(self._report(executor))
+        try:
+            yield
+        finally:
+            self._reporting.cancel()
+            await asyncio.wait((self._reporting,))
+        self._check_reporting()
+
+    async def _report(self, executor: Executor) -> None:
         while True:
             await asyncio.sleep(REPORT_SECONDS)
-            self.progress.snapshot(executor.snapshot())
+            with boundary("how the run stands cannot be told", RollbookError):
+                self.progress.snapshot(executor.snapshot())
+
+    def _check_reporting(self) -> None:
+        if self._reporting is not None and self._reporting.done() and not self._reporting.cancelled():
+            self._reporting.result()
 
     def ended(self, outcome: Outcome, *, late: bool) -> None:
         self._writer.annotate(annotate({outcome.rollout: outcome.disposition}))
@@ -128,6 +147,7 @@ class Recorder(Listener):
         self.progress.ended(outcome, late=late)
         self._breaker.ended(outcome.reason)
         self._breaker.check()
+        self._check_reporting()
 
     def keep(self, closed: Closed) -> None:
         """Keep what a group came to; with its advantages it is closed for good."""

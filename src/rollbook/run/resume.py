@@ -21,9 +21,9 @@ from rollbook.run.access import REQUEST_TIMEOUT
 from rollbook.run.config import RunConfig, differences
 from rollbook.run.resources import read_resources
 from rollbook.store import Manifest, RunWriter, read_manifest, write_manifest
-from rollbook.trace import ContextPolicy
+from rollbook.trace import ContextPolicy, EndingRules
 
-__all__ = ["FIXED", "StreamSettings", "asked", "check_folder", "keep_stream", "open_folder"]
+__all__ = ["FIXED", "StreamSettings", "asked", "check_folder", "keep_stream", "open_folder", "refuse_stream"]
 
 FIXED = ("environment", "options", "seed", "group")
 """What no resume can change."""
@@ -42,6 +42,25 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How often the task list is gone through; None: for ever."""
 
 
+class _Groups(msgspec.Struct, frozen=True):
+    resample: int = 0
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """What of a stored configuration says how much was planned. Whoever only reads a run takes this: a run stays
+    readable whose configuration today's `RunConfig` would refuse."""
+
+    tasks: int
+    group: int
+    groups: _Groups = _Groups()
+    rules: EndingRules = EndingRules()
+
+    @property
+    def resample(self) -> int:
+        """Further tasks that may take the place of groups without a signal."""
+        return self.groups.resample
+
+
 class Stored(msgspec.Struct, frozen=True):
     """What a run keeps of itself in its manifest."""
 
@@ -51,6 +70,13 @@ class Stored(msgspec.Struct, frozen=True):
     """The configuration as plain data."""
     stream: StreamSettings | None = None
     """As it was opened last; None: nobody took its groups meanwhile."""
+
+    def planned(self) -> Planned | None:
+        """How much was planned; None where the configuration does not say."""
+        try:
+            return msgspec.convert(self.asked, Planned)
+        except (ConfigError, msgspec.ValidationError):
+            return None
 
     def tasks(self, folder: Path) -> int:
         """How many tasks it was asked for; raises `ConfigError` where the manifest does not say."""
@@ -117,6 +143,16 @@ def keep_stream(writer: RunWriter, settings: StreamSettings) -> None:
     stored = msgspec.structs.replace(asked(writer.manifest, writer.folder), stream=settings)
     writer.manifest = msgspec.structs.replace(writer.manifest, config=msgspec.to_builtins(stored))
     write_manifest(writer.folder, writer.manifest)
+
+
+def refuse_stream(folder: Path) -> None:
+    """Refuse to go on without a trainer with a run whose groups a trainer takes: those that close now would count as
+    handed out, and no stream would ever hand them out again. Raises `ConfigError`."""
+    if asked(read_manifest(folder), folder).stream is not None:
+        raise ConfigError(
+            f"a trainer takes the groups of the run in {folder}, and what closes without it would never reach it: go "
+            "on with open_stream(..., resume=True), or start a new run in another folder (--out)"
+        )
 
 
 def _check_same(config: RunConfig, stored: Stored, folder: Path, allow_changed: bool) -> None:

@@ -1,13 +1,12 @@
 """What was selected: what became of a run's attempts by task, length, last tool and policy version, and of its groups.
 
 Everything is counted from the record alone, so it is the same whoever asks and however often the run was resumed. A
-group counts as closed when its advantages are recorded.
+group counts as closed when its advantages are recorded, or when all that was decided of it came late.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -15,8 +14,8 @@ import msgspec
 from rollbook.audit import Evidence, Facet, SelectionCount, SelectionLedger
 from rollbook.errors import ConfigError
 from rollbook.rollout.pool import LATE
-from rollbook.run.config import RunConfig
-from rollbook.run.resume import asked
+from rollbook.run.planning import closed_empty
+from rollbook.run.resume import Planned, asked
 from rollbook.store import RunReader
 from rollbook.trace import facts
 
@@ -103,43 +102,40 @@ def group_facts(source: RunReader, evidence: Evidence) -> GroupFacts:
     """What became of the groups, without reading any trace."""
     members: defaultdict[str, set[int]] = defaultdict(set)
     tasks = dict[str, None]()
-    for row in source.summaries():
+    rows = list(source.summaries())
+    for row in rows:
         members[row.group].add(row.member)
         tasks[row.task] = None
     closed: dict[str, list[facts.Advantage]] = defaultdict(list)
     for key, fact in {(fact.group, fact.seat): fact for fact in evidence.advantages.values()}.items():
         closed[key[0]].append(fact)
-    planned = _planned(source)
+    planned, empty = _planned(source), closed_empty(rows, evidence.dispositions) - closed.keys()
     return GroupFacts(
         groups=len(members),
-        closed=len(closed),
-        empty=sum(all(not seat.used for seat in seats) for seats in closed.values()),
-        zero_variance=sum(_flat(seats) for seats in closed.values()),
-        resampled=None if planned is None else max(len(tasks) - planned, 0),
+        closed=len(closed) + len(empty),
+        empty=len(empty) + sum(all(not seat.used for seat in seats) for seats in closed.values()),
+        zero_variance=len(facts.flat_groups(evidence.advantages.values())),
+        resampled=None if planned is None else max(len(tasks) - planned.tasks, 0),
         refilled=sum(
             len([each for each in members[group] if each >= seats[0].scheduled]) for group, seats in closed.items()
         ),
         late=sum(each.rule.startswith(LATE) for each in evidence.dispositions.values()),
-        unrecorded=sum(_unrecorded(members[group], seats) for group, seats in closed.items()),
+        unrecorded=sum(_unrecorded(members[group], seats[0].scheduled) for group, seats in closed.items())
+        + (0 if planned is None else sum(_unrecorded(members[group], planned.group) for group in empty)),
         stale=sum(each.dropped for each in evidence.staleness.values()),
     )
 
 
-def _flat(seats: Iterable[facts.Advantage]) -> bool:
-    voting = [seat.zero_variance for seat in seats if seat.used]
-    return bool(voting) and all(voting)
-
-
-def _unrecorded(members: set[int], seats: list[facts.Advantage]) -> int:
+def _unrecorded(members: set[int], scheduled: int) -> int:
     """Numbers below the highest of which nothing is there."""
-    expected = max(seats[0].scheduled, max(members, default=-1) + 1)
+    expected = max(scheduled, max(members, default=-1) + 1)
     return expected - len(members)
 
 
-def _planned(source: RunReader) -> int | None:
+def _planned(source: RunReader) -> Planned | None:
     try:
-        return msgspec.convert(asked(source.manifest, source.folder).asked, RunConfig).tasks
-    except (ConfigError, msgspec.ValidationError):
+        return asked(source.manifest, source.folder).planned()
+    except ConfigError:
         return None
 
 

@@ -21,6 +21,7 @@ from rollbook.errors import ConfigError, UsageError
 from rollbook.models import ModelFiles, ProgressCallback
 from rollbook.policy import EngineKind, PolicyName, RemoteName, TextName, parse_policy_name
 from rollbook.policy.address import check_key
+from rollbook.run.access import Access
 from rollbook.run.model_files import files_at, files_of, spells_policy
 
 __all__ = ["ModelSource", "files_for"]
@@ -61,10 +62,7 @@ class ModelSource:
     tokenizer: Path | str | None = None
     """Of an engine's model: a tokenizer folder, a GGUF file, or a policy that has files (``local:smollm2-135m``); None:
     where the engine says that its model lies."""
-    api_key: str | None = field(default=None, repr=False)
-    """Opens the engine; None: it needs none."""
-    cache: Path
-    """Where fetched models are kept."""
+    access: Access = field(default_factory=Access)
     progress: ProgressCallback | None = None
     """Told about downloads."""
     seconds: float = ASK_SECONDS
@@ -79,7 +77,7 @@ def files_for(name: PolicyName, source: ModelSource) -> ModelFiles:
         raise UsageError(f"{name} is a text-only endpoint: it renders by itself, and nothing is known of its tokenizer")
     if source.tokenizer is not None:
         raise ConfigError(f"policy '{name}' has a tokenizer of its own: give no other (--tokenizer)")
-    return files_of(name, source.cache, source.progress)
+    return files_of(name, source.access.kept, source.progress)
 
 
 def _served(name: RemoteName, source: ModelSource) -> ModelFiles:
@@ -92,16 +90,16 @@ def _served(name: RemoteName, source: ModelSource) -> ModelFiles:
     path = Path(said)
     if not path.is_absolute() or not _is_there(path):
         raise UsageError(f"{name} serves {said!r}, which is not on this machine: {remedy}")
-    return files_at(path, source.cache)
+    return files_at(path, source.access.kept)
 
 
 def _given(tokenizer: Path | str, source: ModelSource) -> ModelFiles:
     if not spells_policy(tokenizer):
-        return files_at(Path(tokenizer), source.cache)
+        return files_at(Path(tokenizer), source.access.kept)
     named = parse_policy_name(str(tokenizer))
     if isinstance(named, RemoteName | TextName):
         raise UsageError(f"{tokenizer} has no files of its own: name a tokenizer folder, a GGUF file or local:MODEL")
-    return files_of(named, source.cache, source.progress)
+    return files_of(named, source.access.kept, source.progress)
 
 
 def _said_path(name: RemoteName, source: ModelSource) -> str | None:
@@ -114,8 +112,9 @@ def _said_path(name: RemoteName, source: ModelSource) -> str | None:
 
 def _get(name: RemoteName, route: str, source: ModelSource) -> _Said | None:
     """What `route` says; None where the engine has no such route."""
-    check_key(source.api_key)
-    headers = {} if source.api_key is None else {"Authorization": f"Bearer {source.api_key}"}
+    key = source.access.api_key
+    check_key(key)
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     request = urllib.request.Request(name.url + route, headers=headers)  # noqa: S310 (http or https by the grammar)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _Stays())
     try:

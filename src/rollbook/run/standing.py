@@ -1,7 +1,7 @@
 """How far a run has come: what was planned, and what of it is finished.
 
 A member is finished when an attempt of it is stored that does not run again; a group is closed when its advantages were
-computed, which is once, behind its last member.
+computed, which is once, behind its last member, or when it closed before anybody had ended.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter
 import msgspec
 
 from rollbook.errors import ConfigError
-from rollbook.run.config import RunConfig
+from rollbook.run.planning import closed_empty
 from rollbook.run.resume import asked
 from rollbook.store import RunReader
 from rollbook.trace import Disposition, EndingRules, Fate, Retry, Summary, facts
@@ -28,7 +28,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """Of these, those that never run again."""
     groups: int
     closed: int
-    """Groups whose advantages were computed."""
+    """Groups that are over."""
     stream: bool
     """True where a trainer took its groups from a stream."""
 
@@ -42,17 +42,19 @@ def standing(source: RunReader) -> Standing | None:
     """How far the run has come; None where nothing says what was planned, as for imported traces."""
     try:
         stored = asked(source.manifest, source.folder)
-        config = msgspec.convert(stored.asked, RunConfig)
-    except (ConfigError, msgspec.ValidationError):
+    except ConfigError:
+        return None
+    config = stored.planned()
+    if config is None:
         return None
     notes, rows = source.annotations(), list(source.summaries())
     fates, advantages = facts.dispositions(notes), facts.advantages(notes)
     done = {(row.group, row.member) for row in rows if not _runs_again(row, fates.get(row.rollout), config.rules)}
     members = Counter(group for group, _ in done)
-    closed = {fact.group: fact for fact in advantages.values()}
-    flat = sum(fact.zero_variance for fact in closed.values())
+    closed = {fact.group for fact in advantages.values()} | closed_empty(rows, fates)
+    flat = len(facts.flat_groups(advantages.values()))
     rounds = 1 if stored.stream is None else stored.stream.rounds
-    tasks = config.tasks * (rounds or 1) + min(flat, config.groups.resample)
+    tasks = config.tasks * (rounds or 1) + min(flat, config.resample)
     groups = max(tasks, len({row.group for row in rows}))
     return Standing(
         planned=groups * config.group,

@@ -14,20 +14,17 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Unpack
 
 from rollbook.errors import ConfigError, UsageError
 from rollbook.policy.weights import PauseMode, WeightControl
-from rollbook.rollout import LoadedPolicy
 from rollbook.rollout.pool import Executor, GroupBook, Order, Result, Scheduler
 from rollbook.rollout.snapshot import Snapshot
 from rollbook.rollout.staleness import StalenessBound
-from rollbook.run.access import Access
 from rollbook.run.config import RunConfig
 from rollbook.run.group_queue import ClosedGroup, GroupQueue, StreamStats
-from rollbook.run.live_run import LiveRun, RunRequest, open_live_run
-from rollbook.run.recording import Progress, Silent
+from rollbook.run.live_run import LiveRun, RunOptions, RunRequest, open_live_run
 from rollbook.run.resume import StreamSettings, keep_stream
-from rollbook.run.runner import CONCURRENCY
 from rollbook.store import RunReader
 from rollbook.trace.facts import Staleness, stalenesses
 
@@ -122,7 +119,7 @@ class _Watched(Executor):
 
 
 @asynccontextmanager
-async def open_stream(  # noqa: PLR0913 - what `run` takes, and what is between rollouts and trainer
+async def open_stream(
     config: RunConfig,
     folder: Path | str,
     *,
@@ -131,62 +128,39 @@ async def open_stream(  # noqa: PLR0913 - what `run` takes, and what is between 
     rounds: int | None = 1,
     version: int = 0,
     control: WeightControl | None = None,
-    resume: bool = False,
-    allow_changed: bool = False,
-    concurrency: int = CONCURRENCY,
-    workers: int = 0,
-    ray: bool | str = False,
-    store: str | None = None,
-    start_jitter: float | None = None,
-    policy: LoadedPolicy | None = None,
-    access: Access | None = None,
-    progress: Progress | None = None,
+    **options: Unpack[RunOptions],
 ) -> AsyncGenerator[RolloutStream]:
     """Run a configuration into `folder` while a trainer takes its groups.
 
     `queue`: the most groups that run or wait to be taken. `bound`: the staleness that is allowed, None for any.
     `rounds`: how often the task list is gone through, each time with draws of its own; None: for ever. `version`: the
-    trainer's, to begin with. `control`: gives the engine new weights; it is opened and closed here. The others are as
+    trainer's, to begin with. `control`: gives the engine new weights; it is opened and closed here. `options`: as
     in `run`, and so are the errors; those that come up meanwhile are raised to whoever asks for the next group.
 
     Leaving it cancels what runs and keeps all that ended: a resume goes on from there.
     """
     if queue < 1:
         raise ConfigError(f"a queue holds at least 1 group, not {queue}")
-    asked = RunRequest(
-        config=config,
-        folder=folder,
-        resume=resume,
-        allow_changed=allow_changed,
-        concurrency=concurrency,
-        workers=workers,
-        ray=ray,
-        store=store,
-        start_jitter=start_jitter,
-        policy=policy,
-        progress=progress or Silent(),
-        access=access or Access(),
-        rounds=rounds,
-    )
-    async with open_live_run(asked) as works, _opened(control):
-        keep_stream(works.writer, StreamSettings(queue=queue, bound=bound, rounds=rounds))
+    request = RunRequest(config=config, folder=folder, rounds=rounds, **options)
+    async with open_live_run(request) as live, _opened(control):
+        keep_stream(live.writer, StreamSettings(queue=queue, bound=bound, rounds=rounds))
         waiting = GroupQueue(
-            works.recorder,
-            works.writer,
+            live.recorder,
+            live.writer,
             size=queue,
             bound=bound,
             version=version,
-            earlier=_earlier(works) if resume else {},
+            earlier=_earlier(live) if request.resume else {},
         )
-        async with _running(works, waiting, control) as stream:
+        async with _running(live, waiting, control) as stream:
             yield stream
 
 
 @asynccontextmanager
-async def _running(works: LiveRun, waiting: GroupQueue, control: WeightControl | None) -> AsyncGenerator[RolloutStream]:
+async def _running(live: LiveRun, waiting: GroupQueue, control: WeightControl | None) -> AsyncGenerator[RolloutStream]:
     """Run the groups; what stopped them is raised at the end where nobody was told of it before."""
-    scheduler = works.scheduler(_Watched(works.executor, waiting), waiting)
-    running = asyncio.create_task(scheduler.run(lambda: _next_book(works, waiting)))
+    scheduler = live.scheduler(_Watched(live.executor, waiting), waiting)
+    running = asyncio.create_task(scheduler.run(lambda: _next_book(live, waiting)))
     stream = RolloutStream(waiting, scheduler, running, control)
     try:
         yield stream
@@ -210,22 +184,22 @@ async def _opened(control: WeightControl | None) -> AsyncGenerator[None]:
         await control.close()
 
 
-def _earlier(works: LiveRun) -> dict[str, Staleness]:
+def _earlier(live: LiveRun) -> dict[str, Staleness]:
     """What the record holds of rollouts whose groups come again."""
-    known = stalenesses(RunReader(works.folder).annotations())
-    ended = (each.rollout for rows in works.planner.earlier.values() for each in rows)
+    known = stalenesses(RunReader(live.folder).annotations())
+    ended = (each.rollout for rows in live.planner.earlier.values() for each in rows)
     return {rollout: known[rollout] for rollout in ended if rollout in known}
 
 
-async def _next_book(works: LiveRun, waiting: GroupQueue) -> GroupBook | None:
+async def _next_book(live: LiveRun, waiting: GroupQueue) -> GroupBook | None:
     """The next group, when there is room for it."""
     while True:
         while waiting.full:
             await waiting.room()
-        book = works.planner.next_book()
+        book = live.planner.next_book()
         if book is not None:
             waiting.opened(book)
             return book
-        if not works.recorder.may_replace:
+        if not live.recorder.may_replace:
             return None
-        await works.recorder.closing()
+        await live.recorder.closing()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from rollbook.errors import ModelError, UsageError
-from rollbook.models import ModelFiles, ProgressCallback, default_cache
+from rollbook.models import ModelFiles, ProgressCallback
 from rollbook.models.harmony_ranks import is_harmony
 from rollbook.policy import parse_policy_name
 from rollbook.render.encode import Encoder, shared_encoder
@@ -18,6 +18,7 @@ from rollbook.render.findings import TemplateReport
 from rollbook.render.judge import judge
 from rollbook.render.settings import plain_variables
 from rollbook.render.template import ChatTemplate
+from rollbook.run.access import Access
 from rollbook.run.model_files import files_at, spells_policy
 from rollbook.run.served import ModelSource, files_for
 
@@ -72,8 +73,9 @@ def check_template(
     remedy.
     """
     now = as_moment(date)
-    kept = ModelSource(tokenizer=tokenizer, api_key=api_key, cache=cache or default_cache(), progress=progress)
-    source = _read(path, None if template is None else Path(template), tuple(stops), kept)
+    access = Access(api_key=api_key, cache=cache)
+    beside = ModelSource(tokenizer=tokenizer, access=access, progress=progress)
+    source = _read(path, None if template is None else Path(template), tuple(stops), beside)
     if not source.stops:
         raise UsageError(
             f"{source.name}: nothing says which token ends an assistant's turn; name it (stops, or --stop TOKEN)"
@@ -135,14 +137,14 @@ def _spelling(name: str, value: object) -> str:
     return value
 
 
-def _read(path: Path | str, template: Path | None, stops: tuple[str, ...], kept: ModelSource) -> _Source:
+def _read(path: Path | str, template: Path | None, stops: tuple[str, ...], beside: ModelSource) -> _Source:
     if spells_policy(path):
-        return _of_model(files_for(parse_policy_name(str(path)), kept), template, stops)
+        return _of_model(files_for(parse_policy_name(str(path)), beside), template, stops)
     path = Path(path)
-    if kept.tokenizer is not None:
+    if beside.tokenizer is not None:
         raise UsageError(f"{path} is no engine behind a URL: give no other tokenizer (--tokenizer)")
     if path.is_dir() or path.suffix == ".gguf":
-        return _of_model(files_at(path, kept.cache), template, stops)
+        return _of_model(files_at(path, beside.access.kept), template, stops)
     if template is not None:
         raise UsageError(f"{path} is a template already: give a tokenizer folder or a GGUF file, or no second template")
     return _Source(path.name, read_template(path), stops)

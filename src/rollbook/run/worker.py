@@ -12,10 +12,7 @@ import socket
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from rollbook.errors import UsageError
 from rollbook.rollout import Resources
@@ -32,7 +29,7 @@ __all__ = ["open_worker"]
 @asynccontextmanager
 async def open_worker(plain: dict[str, Any]) -> AsyncGenerator[LocalWorker]:
     """The worker of this process, from a `WorkerSpec` as plain data."""
-    spec = msgspec.convert(plain, WorkerSpec)
+    spec = WorkerSpec.read(plain)
     sys.path[:] = [*spec.path, *(each for each in sys.path if each not in spec.path)]
     config = spec.config
     make_env = functools.partial(make, config.environment, **config.options)
@@ -40,13 +37,7 @@ async def open_worker(plain: dict[str, Any]) -> AsyncGenerator[LocalWorker]:
         make_env()
     except UsageError as error:
         raise UsageError(f"{error} (workers know what they can import: name it 'package.module:Class')") from error
-    loaded = await asyncio.to_thread(
-        policy_of,
-        config,
-        api_key=spec.api_key,
-        connections=spec.connections,
-        cache=None if spec.cache is None else Path(spec.cache),
-    )
+    loaded = await asyncio.to_thread(policy_of, config, spec.access)
     async with _part(spec) as (writer, settled), loaded, Resources(config.resources) as resources:
         yield LocalWorker(
             make_env=make_env,
@@ -73,7 +64,7 @@ async def _part(spec: WorkerSpec) -> AsyncGenerator[tuple[RunWriter, Settled | N
 
 
 def _join(spec: WorkerSpec) -> RunWriter:
-    folder = Path(spec.folder)
+    folder = spec.folder
     if not folder.is_dir() or read_manifest(folder).created != spec.manifest.created:
         raise UsageError(
             f"the run's folder {folder} is not on the machine of this worker ({socket.gethostname()}): put it where "

@@ -33,6 +33,12 @@ except ModuleNotFoundError as missing:
 __all__ = ["Objects"]
 
 _SCHEMES = ("s3", "s3a", "gs", "az", "adl", "abfs", "abfss", "file", "memory")
+_SETTINGS = {
+    "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT",
+    "gs": "GOOGLE_SERVICE_ACCOUNT, GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY",
+}
+"""What says how a store is reached, by the first two letters of its scheme."""
 _QUERY = re.compile(r"\?[^\s\"'>]*")
 
 
@@ -88,7 +94,7 @@ class Objects:
         try:
             yield
         except (BaseError, OSError, ValueError) as error:
-            raise StoreError(f"{self.url}: cannot {what}: {_plain(error)}") from None
+            raise StoreError(f"{self.url}: cannot {what.strip()}: {_plain(error)}{_remedy(self.url)}") from None
 
 
 def _open(url: str, make: bool) -> ObjectStore:
@@ -124,6 +130,18 @@ def _memory(url: str) -> MemoryStore:
     """One store a URL, for the life of the process."""
     del url
     return MemoryStore()
+
+
+def _remedy(url: str) -> str:
+    """What to look at where a store does not do what it is asked; nothing for one on this machine."""
+    scheme = urlsplit(url).scheme
+    if scheme in ("file", "memory"):
+        return ""
+    settings = _SETTINGS.get(scheme[:2], _SETTINGS["az"])
+    return (
+        f"; check that the URL is right, that the store is reached from here, and that its credentials may list, read "
+        f"and write there (environment: {settings})"
+    )
 
 
 def _plain(error: Exception) -> str:

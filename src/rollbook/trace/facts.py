@@ -28,6 +28,7 @@ __all__ = [
     "advantages",
     "dispositions",
     "fact",
+    "flat_groups",
     "stalenesses",
 ]
 
@@ -130,6 +131,15 @@ def dispositions(annotations: Iterable[Annotation]) -> dict[str, Disposition]:
 def stalenesses(annotations: Iterable[Annotation]) -> dict[str, Staleness]:
     """The staleness of each rollout that has one."""
     return _newest(annotations, STALENESS, Staleness)
+
+
+def flat_groups(values: Iterable[GroupAdvantages]) -> set[str]:
+    """The groups from which nothing is learned: somebody votes, and in each seat all votes count alike."""
+    flat: dict[str, bool] = {}
+    for each in values:
+        if each.used:
+            flat[each.group] = flat.get(each.group, True) and each.zero_variance
+    return {group for group, every in flat.items() if every}
 
 
 def _newest(annotations: Iterable[Annotation], name: str, kind: type[_Fact]) -> dict[str, _Fact]:

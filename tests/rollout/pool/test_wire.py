@@ -137,3 +137,9 @@ def test_an_error_comes_over_as_the_nearest_class_that_says_what_it_stops(
     again = Broken.of(error).error("w3")
     assert type(again) is kind
     assert str(again) == "worker w3: x"
+
+
+def test_what_is_noted_on_an_error_comes_over_with_it() -> None:
+    error = StoreError("no space")
+    error.add_note("and the report failed too")
+    assert str(Broken.of(error).error("w3")) == "worker w3: no space\nand the report failed too"

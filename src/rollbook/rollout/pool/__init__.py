@@ -1,6 +1,6 @@
 """The pool: orders, the books of groups, workers, and the scheduler over them."""
 
-from rollbook.rollout.pool.book import LATE, Actions, Closed, GroupBook
+from rollbook.rollout.pool.book import GROUP_CLOSED, LATE, Actions, Closed, GroupBook
 from rollbook.rollout.pool.local_worker import (
     DiedLoading,
     KeepingSink,
@@ -18,6 +18,7 @@ from rollbook.rollout.pool.serving import OpenWorker, serve
 from rollbook.rollout.pool.worker_pool import Recover, WorkerPool, WorkersDie
 
 __all__ = [
+    "GROUP_CLOSED",
     "LATE",
     "Actions",
     "Closed",

@@ -19,11 +19,14 @@ from rollbook.rollout.backoff import jittered
 from rollbook.rollout.pool.orders import GroupPlan, GroupRules, Order
 from rollbook.trace import Disposition, EndingRules, Fate, Reason
 from rollbook.trace.episode import GroupKey
+from rollbook.trace.facts import flat_groups
 
-__all__ = ["LATE", "MAX_LOST", "Actions", "Closed", "GroupBook"]
+__all__ = ["GROUP_CLOSED", "LATE", "MAX_LOST", "Actions", "Closed", "GroupBook"]
 
 LATE = "late: "
 """Begins the rules by which rollouts are dropped that came when nobody waited for them any more."""
+GROUP_CLOSED = f"{LATE}its group was closed"
+"""The one for rollouts of a group that was closed."""
 MAX_LOST = 3
 """How often the worker of one member may be lost before the member is given up."""
 
@@ -53,9 +56,8 @@ class Closed:
 
     @property
     def zero_variance(self) -> bool:
-        """True where there are votes, and all are equal: nothing is learned from it."""
-        votes = {each.vote for each in self.outcomes if each.vote is not None}
-        return len(votes) == 1
+        """True where there are votes, and all of a seat are equal: nothing is learned from it."""
+        return bool(flat_groups(self.advantages))
 
 
 @dataclass(slots=True)
@@ -125,8 +127,8 @@ class GroupBook:
         member = self._members.get(outcome.member)
         running = None if member is None else member.running
         if self.closed or member is None or running is None or running.attempt != outcome.attempt:
-            why = "its group was closed" if self.closed else "another attempt had taken its place"
-            return Actions(late=_drop(outcome, self._given_up or f"{LATE}{why}"))
+            why = GROUP_CLOSED if self.closed else f"{LATE}another attempt had taken its place"
+            return Actions(late=_drop(outcome, self._given_up or why))
         actions = Actions()
         member.running, member.retries_left = None, retries_left
         self._take(member, self._bounded(member, outcome))

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from rollbook.errors import ConfigError, RecordError, RollbookError, StoreError, UsageError
+from rollbook.errors import ConfigError, RecordError, RollbookError, StoreError, UsageError, told
 from rollbook.rollout.pool.local_worker import Result
 from rollbook.rollout.pool.orders import Order
 from rollbook.rollout.snapshot import Snapshot
@@ -91,7 +91,7 @@ class Broken(msgspec.Struct, frozen=True, tag="broken"):
     def of(cls, error: RollbookError) -> Broken:
         """What an error is on the wire."""
         kind = next((each for each in type(error).__mro__ if each.__name__ in _KINDS), RollbookError)
-        return cls(kind.__name__, str(error))
+        return cls(kind.__name__, told(error))
 
     def error(self, worker: str) -> RollbookError:
         """The error again."""
