@@ -69,11 +69,18 @@ MUTANTS = [
         E + "test_nothing_of_such_a_call_trains[A14]",
     ),
     Mutant(
-        "vllm: ids behind a stop string are kept",
-        "policy/vllm_reply.py",
+        "stopping: ids behind a stop string are kept",
+        "policy/stopping.py",
+        "    if early := [each for each in stop if each in before]:\n",
+        "    if early := [each for each in stop if False]:\n",
+        E + "test_ids_behind_a_stop_string_are_refused[E05-/v1/completions]",
+    ),
+    Mutant(
+        "stopping: no turn holds its stop string",
+        "rollout/asking.py",
         "    if finish is Finish.STOP_STRING:\n",
         "    if False:\n",
-        E + "test_ids_behind_a_stop_string_are_refused[E05-/v1/completions]",
+        E + "test_ids_behind_a_stop_string_are_refused[E05-/inference/v1/generate]",
     ),
     Mutant(
         "vllm: an overflow is a wrong request",
@@ -100,7 +107,7 @@ MUTANTS = [
         "stopping: the engine's word is believed",
         "policy/stopping.py",
         "    if last in ends:\n",
-        '    if last in ends or word == "stop":\n',
+        "    if last in ends or said is Finish.STOP:\n",
         VLLM + "test_replies_that_break_the_contract[choice1-no end of a turn-/inference/v1/generate]",
     ),
     Mutant(

@@ -66,17 +66,17 @@ MUTANTS = [
     mutant("ids beyond the vocabulary enter", "asking", "int(ids.max()) >= info.vocab_size", "False", CONTRACT),
     Mutant(
         "rollout: an engine's word alone ends a turn",
-        "rollout/asking.py",
-        "case Finish.STOP_STRING if state.sampling.stop:",
-        "case Finish.STOP_STRING:",
+        "policy/stopping.py",
+        "if said is Finish.STOP_STRING and stop:",
+        "if said is Finish.STOP_STRING:",
         "tests/cases/test_d_endings.py::test_at_the_cap_no_word_of_the_engine_makes_an_answer",
     ),
-    mutant(
-        "a short 'length' is believed",
-        "asking",
-        "case _ if len(ids) >= allowance.tokens:",
-        "case _ if len(ids) >= allowance.tokens or completion.finish is Finish.LENGTH:",
-        CONTRACT,
+    Mutant(
+        "rollout: a short 'length' is believed",
+        "policy/stopping.py",
+        "    if tokens == limit:\n",
+        "    if tokens == limit or said is Finish.LENGTH:\n",
+        "tests/rollout/test_" + CONTRACT,
     ),
     mutant(
         "a cut is not marked in its calls",

@@ -138,6 +138,28 @@ def test_a_scripted_reply_is_read():
 
 
 @pytest.mark.parametrize(
+    ("stop_type", "last", "finish"),
+    [("eos", 2, Finish.STOP), ("limit", 2, Finish.STOP), ("limit", 5, Finish.LENGTH), ("word", 5, Finish.STOP_STRING)],
+)
+def test_a_finish_follows_the_last_id(stop_type, last, finish):
+    entries = [{"id": 5, "logprob": -1.0}, {"id": last, "logprob": -0.5}]
+    answer = reply(tokens=[5, last], stop_type=stop_type, completion_probabilities=entries)
+    assert ask(answer, sampling=Sampling(max_tokens=2, seed=1, stop=("x",))).finish is finish
+
+
+@pytest.mark.parametrize(
+    ("stop_type", "limit"), [("eos", 9), ("eos", 2), ("none", 9), ("none", 2), ("abort", 9), ("word", 9)]
+)
+def test_a_stop_that_no_token_explains_breaks_the_contract(stop_type, limit):
+    entries = [{"id": 5, "logprob": -1.0}, {"id": 5, "logprob": -0.5}]
+    with pytest.raises(RolloutFailure, match=f"engine_contract.*{stop_type}"):
+        ask(
+            reply(tokens=[5, 5], stop_type=stop_type, completion_probabilities=entries),
+            sampling=Sampling(max_tokens=limit, seed=1),
+        )
+
+
+@pytest.mark.parametrize(
     ("answer", "error", "message"),
     [
         (reply(tokens_evaluated=7), RolloutFailure, "engine_contract"),

@@ -44,6 +44,8 @@ class ToyEngine:
     """Tokens behind an end-of-turn token."""
     drops_word: bool = False
     """The tokens of a stop string are not returned."""
+    behind_word: int = 0
+    """Tokens behind a stop string that are returned."""
     one_more: bool = False
     rescored: int = 0
     noise: float = 0.0
@@ -133,7 +135,8 @@ class ToyEngine:
             word = next((word for word in sampling.stop if word in text), None)
             if word is not None:
                 kept = len(ids) - (len(byte_ids(word)) if self.drops_word else 0)
-                return ids[:kept], logprobs[:kept], Finish.STOP_STRING
+                ids, logprobs = ids[:kept], logprobs[:kept]
+                return ids + ids[:1] * self.behind_word, logprobs + logprobs[:1] * self.behind_word, Finish.STOP_STRING
         return ids, logprobs, Finish.LENGTH
 
     def _next(

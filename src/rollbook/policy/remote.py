@@ -18,7 +18,7 @@ import msgspec
 
 from rollbook.errors import ConfigError, UsageError
 from rollbook.policy.http import EngineAddress, HttpClient
-from rollbook.policy.protocol import EngineBusy, PolicyInfo, RemotePolicy, TokenIds
+from rollbook.policy.protocol import EngineBusy, PolicyInfo, RemotePolicy
 from rollbook.trace.call import Sampling
 from rollbook.trace.ending import Reason, RolloutFailure
 
@@ -54,9 +54,6 @@ class RemoteConfig:
     """The served model's name; None: the only one that is served."""
     context_length: int | None = None
     """Tokens of prompt and reply together; None: as the engine says; a number: at most that."""
-    decode: Callable[[TokenIds], str] | None = None
-    """The text of ids, control tokens included: tells whether ids end where a stop string does. None: as far as the
-    engine's own reply tells."""
 
 
 class ServedModel(msgspec.Struct, frozen=True):

@@ -72,7 +72,6 @@ class VllmPolicy(RemoteClient):
             stop_ids=self._config.stop_ids,
             kind=LogprobKind.UNKNOWN if info is None else info.logprob_kind,
             version=self._link.version,
-            decode=self._config.decode,
         )
 
     async def _greet(self, http: HttpClient) -> PolicyInfo:

@@ -23,6 +23,7 @@ import numpy as np
 
 from rollbook.errors import RollbookError
 from rollbook.policy.protocol import Completion, EngineBusy, TokenIds, check_completion
+from rollbook.policy.stopping import check_stop_string, checked_finish
 from rollbook.rollout.backoff import jittered
 from rollbook.rollout.limits import Allowance
 from rollbook.rollout.loaded import derive_seed
@@ -213,40 +214,20 @@ def record_failure(state: RolloutState, request: Request, error: str) -> None:
 
 
 def _finish(state: RolloutState, completion: Completion, allowance: Allowance) -> Finish:
-    """Why the generation stopped, by its tokens: an engine's word alone is not believed.
-
-    Raises `RolloutFailure` (`engine_contract`) where the tokens do not bear it out.
-    """
+    """Why the generation stopped, by its tokens. Raises `RolloutFailure` (`engine_contract`) where they do not bear
+    out what the engine says."""
     ids, info = completion.token_ids, state.loaded.renderer.info
     if len(ids) and int(ids.max()) >= info.vocab_size:
         raise RolloutFailure(Reason.ENGINE_CONTRACT, f"id {ids.max()} is not in the vocabulary of {info.vocab_size}")
-    match completion.finish:
-        case Finish.ABORT:
-            return Finish.ABORT
-        case Finish.ERROR:
-            raise RolloutFailure(Reason.ENGINE_CONTRACT, f"an error came as a reply: {completion.engine_finish}")
-        case _ if int(ids[-1]) in info.stop_ids.union(state.sampling.stop_token_ids):
-            return Finish.STOP
-        case Finish.STOP_STRING if state.sampling.stop:
-            return _stop_string(state, ids)
-        case _ if len(ids) >= allowance.tokens:
-            return Finish.LENGTH
-        case finish:
-            raise RolloutFailure(
-                Reason.ENGINE_CONTRACT,
-                f"finish '{completion.engine_finish}' ({finish}) behind {len(ids)} of {allowance.tokens} tokens, the "
-                f"last id {ids[-1]} ends no turn",
-            )
-
-
-def _stop_string(state: RolloutState, ids: TokenIds) -> Finish:
-    """The last token completes the stop string, and no earlier one did: what came behind it was never asked for
-    (vLLM's speculative decoding has handed such tokens on, vllm-project/vllm#47616)."""
-    decode, stops = state.loaded.renderer.decode, state.sampling.stop
-    if any(stop in decode(ids[:-1]) for stop in stops):
-        raise RolloutFailure(
-            Reason.ENGINE_CONTRACT, "the reply holds tokens behind the one that completes a stop string"
-        )
-    if not any(stop in decode(ids) for stop in stops):
-        raise RolloutFailure(Reason.ENGINE_CONTRACT, "finish by a stop string, but the tokens spell none")
-    return Finish.STOP_STRING
+    finish = checked_finish(
+        completion.finish,
+        completion.engine_finish,
+        last=int(ids[-1]) if len(ids) else None,
+        tokens=len(ids),
+        limit=allowance.tokens,
+        ends=info.stop_ids.union(state.sampling.stop_token_ids),
+        stop=state.sampling.stop,
+    )
+    if finish is Finish.STOP_STRING:
+        check_stop_string(state.sampling.stop, ids, state.loaded.renderer.decode)
+    return finish

@@ -112,7 +112,6 @@ class Handle:
                 name=f"{self.client.name}:{self.url}",
                 address=EngineAddress(url=self.url, timeout=seconds, api_key=self.api_key),
                 stop_ids=self.stop_ids,
-                decode=self.decode,
                 model=self.model,
                 context_length=context_length,
             )
