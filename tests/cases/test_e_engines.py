@@ -22,6 +22,7 @@ from rollbook.rollout import LoadedPolicy, RolloutSettings, rollout
 from rollbook.rollout.limits import Limits
 from rollbook.trace import Finish, LogprobKind, MemorySink, Reason, RolloutFailure, Sampling, Task, Trace, samples
 from tests.cases.case import PAD, STOP, Talk, byte_ids, bytes_renderer, report
+from tests.policy.held import sampled
 from tests.policy.serving import VllmServer, remote, serving
 
 LARGE = [{"id": "m", "max_model_len": 1 << 16}]
@@ -40,7 +41,7 @@ def ask(engine: VllmServer, prompt: list[int], sampling: Sampling, route: Route 
             policy = VllmPolicy(remote(url, **config), route=route)
             await policy.start()
             try:
-                return await policy.sample(np.array(prompt, np.int32), sampling, session="r0")
+                return await sampled(policy, np.array(prompt, np.int32), sampling, session="r0")
             finally:
                 await policy.close()
 

@@ -121,4 +121,11 @@ MUTANTS = [
         "    if False:\n        raise",
         f"{SERVED}::test_what_has_a_tokenizer_gets_no_other",
     ),
+    Mutant(
+        "the reply to the run's own sampling is not held to the contract",
+        "run/fitness.py",
+        'check_completion(await loaded.policy.sample(prompt, one, session="check"), prompt, one)',
+        'await loaded.policy.sample(prompt, one, session="check")',
+        f"{FITNESS}::test_the_runs_own_sampling_is_held_to_the_contract_too[altered_ids]",
+    ),
 ]

@@ -92,8 +92,8 @@ MUTANTS = [
     Mutant(
         "vllm: the version is read when the reply comes",
         "policy/vllm.py",
-        "completion = completion_of(reply, self._route, asked)",
-        "completion = completion_of(reply, self._route, self._asked(prompt, sampling, asked.limit, self.info))",
+        "return completion_of(reply, self._route, asked)",
+        "return completion_of(reply, self._route, self._asked(prompt, sampling, asked.limit, self.info))",
         G + "test_tokens_bear_the_version_of_when_they_were_asked_for[G01-/v1/completions]",
     ),
     Mutant(

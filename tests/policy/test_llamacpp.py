@@ -17,6 +17,7 @@ from rollbook.policy.pieces import MAX_RESCORED, PIECE
 from rollbook.policy.remote import RemoteConfig
 from rollbook.trace.call import Finish, LogprobKind, Sampling
 from rollbook.trace.ending import Reason, RolloutFailure
+from tests.policy.held import sampled
 from tests.policy.serving import serving
 
 
@@ -45,9 +46,9 @@ def test_a_real_server_says_what_it_is_and_samples_over_pieces(server, smollm2):
     async def run():
         async with connected(server.url, smollm2.stop_ids, server.key) as policy:
             await policy.start()
-            plain = await policy.sample(PROMPT, Sampling(temperature=0.0, max_tokens=PIECE + 3, seed=0), session="s")
+            plain = await sampled(policy, PROMPT, Sampling(temperature=0.0, max_tokens=PIECE + 3, seed=0), session="s")
             policy.tell_version(7)
-            told = await policy.sample(PROMPT, Sampling(max_tokens=2, seed=1), session="s")
+            told = await sampled(policy, PROMPT, Sampling(max_tokens=2, seed=1), session="s")
             return policy.info, plain, told
 
     info, plain, told = asyncio.run(run())
@@ -63,7 +64,7 @@ def test_a_real_server_says_what_it_is_and_samples_over_pieces(server, smollm2):
 def test_what_cannot_be_done_is_said_before_anything_is_sent(server, smollm2):
     async def run(sampling, length=4, **changes):
         async with connected(server.url, smollm2.stop_ids, server.key, **changes) as policy:
-            await policy.sample(np.ones(length, np.int32), sampling, session="s")
+            await sampled(policy, np.ones(length, np.int32), sampling, session="s")
 
     with pytest.raises(ConfigError, match="stop strings"):
         asyncio.run(run(Sampling(max_tokens=1, stop_token_ids=(9,))))
@@ -82,12 +83,12 @@ def test_before_the_start_and_behind_the_end_nothing_is_sampled(server, smollm2)
 
     async def run():
         with pytest.raises(UsageError, match="call start"):
-            await policy.sample(PROMPT, Sampling(max_tokens=1), session="s")
+            await sampled(policy, PROMPT, Sampling(max_tokens=1), session="s")
         await policy.start()
         await policy.close()
         await policy.close()
         with pytest.raises(UsageError, match="call start"):
-            await policy.sample(PROMPT, Sampling(max_tokens=1), session="s")
+            await sampled(policy, PROMPT, Sampling(max_tokens=1), session="s")
 
     asyncio.run(run())
 
@@ -127,7 +128,7 @@ async def handle(script, request):
 def ask(*script, sampling=Sampling(max_tokens=9, seed=1)):  # noqa: B008 (frozen)
     async def run():
         async with serving(partial(handle, list(script))) as url, connected(url, frozenset({2})) as policy:
-            return await policy.sample(PROMPT, sampling, session="s")
+            return await sampled(policy, PROMPT, sampling, session="s")
 
     return asyncio.run(run())
 

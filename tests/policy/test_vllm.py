@@ -14,6 +14,7 @@ from rollbook.errors import ConfigError, UsageError
 from rollbook.policy import Completion, EngineBusy
 from rollbook.policy.vllm import Route, VllmPolicy
 from rollbook.trace import Finish, LogprobKind, Reason, RolloutFailure, Sampling
+from tests.policy.held import sampled
 from tests.policy.serving import STOP_ID, VllmServer, remote, serving
 
 PROMPT = np.array([4, 5, 6], np.int32)
@@ -26,7 +27,7 @@ def ask(
     """One call of a started client."""
 
     async def one(policy: VllmPolicy) -> Completion:
-        return await policy.sample(PROMPT, sampling or Sampling(max_tokens=8), session="r0")
+        return await sampled(policy, PROMPT, sampling or Sampling(max_tokens=8), session="r0")
 
     return started(server, one, route=route, **config)
 
@@ -270,7 +271,7 @@ def test_a_cancelled_call_closes_its_connection() -> None:
     server = VllmServer(hang)
 
     async def leave(policy: VllmPolicy) -> int:
-        task = asyncio.create_task(policy.sample(PROMPT, Sampling(max_tokens=8), session="r0"))
+        task = asyncio.create_task(sampled(policy, PROMPT, Sampling(max_tokens=8), session="r0"))
         await arrived.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -289,13 +290,13 @@ def test_no_call_before_the_start_or_behind_the_end() -> None:
         async with serving(VllmServer().handle) as url:
             policy = VllmPolicy(remote(url))
             with pytest.raises(UsageError, match="call start"):
-                await policy.sample(PROMPT, Sampling(max_tokens=1), session="r0")
+                await sampled(policy, PROMPT, Sampling(max_tokens=1), session="r0")
             await policy.start()
             await policy.start()
             await policy.close()
             await policy.close()
             with pytest.raises(UsageError, match="call start"):
-                await policy.sample(PROMPT, Sampling(max_tokens=1), session="r0")
+                await sampled(policy, PROMPT, Sampling(max_tokens=1), session="r0")
 
     asyncio.run(main())
 

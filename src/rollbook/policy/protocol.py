@@ -1,8 +1,9 @@
 """The one thing that a policy does: token ids in, token ids and their log-probabilities out.
 
-Rules that every implementation keeps (`check_completion` holds them): ids are exactly those that the engine sampled;
-one logprob per id, aligned by id, from the same reply; a logprob that the engine left out and that a second request
-supplied is marked in `rescored`; whatever breaks this is an `engine_contract` failure, never a repair.
+Rules that every implementation keeps (who asks holds each reply to them, once, by `check_completion`): ids are exactly
+those that the engine sampled; one logprob per id, aligned by id, from the same reply; a logprob that the engine left
+out and that a second request supplied is marked in `rescored`; whatever breaks this is an `engine_contract` failure,
+never a repair.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from rollbook.errors import ConfigError, UsageError
 from rollbook.policy.experts import experts_of_shape
 from rollbook.policy.http import HttpClient
 from rollbook.policy.logprob_kind import LISTED, Listed, find_kind
-from rollbook.policy.protocol import Completion, PolicyInfo, TokenIds, check_completion
+from rollbook.policy.protocol import Completion, PolicyInfo, TokenIds
 from rollbook.policy.remote import (
     GREETING_SECONDS,
     RemoteClient,
@@ -124,9 +124,7 @@ class SglangPolicy(RemoteClient):
         )
         reply = await self._post(body, rid, session)
         completion = self._completion(reply, sampling, limit)
-        completion = replace(completion, versions=self._versions(reply, known, told))
-        check_completion(completion, prompt, sampling)
-        return completion
+        return replace(completion, versions=self._versions(reply, known, told))
 
     def _name(self, session: str) -> str:
         return f"{session}.{self._client}{next(self._numbers)}."

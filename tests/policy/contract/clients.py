@@ -21,6 +21,7 @@ from rollbook.policy.testing import Dialect, FakeEngine
 from rollbook.policy.vllm import Route, VllmPolicy
 from rollbook.policy.weights import WeightControl
 from rollbook.trace import Sampling
+from tests.policy.held import sampled
 
 __all__ = ["CLIENTS", "Can", "Check", "Client", "Handle"]
 
@@ -142,7 +143,7 @@ class Handle:
         """The likeliest continuation."""
         asked = np.array(self.prompt if prompt is None else prompt, np.int32)
         sampling = Sampling(temperature=0.0, max_tokens=tokens, seed=0)
-        return await policy.sample(asked, sampling, session=self.session())
+        return await sampled(policy, asked, sampling, session=self.session())
 
     async def settled(self, done: Callable[[], bool], seconds: float = 2.0) -> bool:
         """Whether `done` came true within that time."""

@@ -18,6 +18,7 @@ from rollbook.policy.testing import Dialect
 from rollbook.policy.testing.instant import prepare
 from rollbook.trace import Finish, Sampling
 from tests.policy.contract.clients import CLIENTS, Client
+from tests.policy.held import sampled
 
 REPLIES = [([5, 6, 7, 2], [-0.1, -0.2, -0.3, -0.4]), ([8, 2], [-1.5, -2.5])]
 
@@ -36,7 +37,7 @@ def test_a_client_takes_them(client: Client, tmp_path: Path) -> None:
         try:
             for size in (1, 9, 10, 150):
                 prompt = np.arange(1, size + 1, dtype=np.int32)
-                done = await policy.sample(prompt, Sampling(max_tokens=8, seed=1), session="s")
+                done = await sampled(policy, prompt, Sampling(max_tokens=8, seed=1), session="s")
                 given = {len(ids): (ids, values) for ids, values in REPLIES}[len(done.token_ids)]
                 assert done.token_ids.tolist() == given[0]
                 assert np.allclose(done.logprobs, given[1])
