@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +32,7 @@ class ToyEngine:
 
     echo: bool = True
     count: bool = True
-    context: int = 4096
+    context: int | None = 4096
     said: LogprobKind = LogprobKind.RAW
     kind: LogprobKind = LogprobKind.RAW
     """What the logprobs are."""
@@ -107,7 +108,8 @@ class ToyEngine:
         for name in self.refuses:
             if getattr(sampling, name) != getattr(neutral, name):
                 raise ConfigError(f"the toy has no {name}")
-        if len(prompt) + (sampling.max_tokens or 1) > self.context and not self.takes_all:
+        room = math.inf if self.context is None else self.context
+        if len(prompt) + (sampling.max_tokens or 1) > room and not self.takes_all:
             raise RolloutFailure(Reason.CONTEXT_OVERFLOW, "it does not fit")
 
     def _heard(self, sampling: Sampling) -> Sampling:

@@ -289,9 +289,11 @@ def judge_overflow(answer: Answer, size: int, context_length: int) -> PolicyFind
     return PolicyFinding(about=about, verdict=DIFFERS, detail=detail)
 
 
-def no_overflow(context_length: int) -> PolicyFinding:
-    """A context that is too long for a prompt beyond it."""
+def no_overflow(context_length: int | None) -> PolicyFinding:
+    """A context that is too long for a prompt beyond it, or of a length that is not known."""
     detail = f"a context of {context_length} tokens is too long to overrun"
+    if context_length is None:
+        detail = "the length of the context is not known"
     return PolicyFinding(about=PolicyCheck.OVERFLOW, verdict=UNKNOWN, detail=detail)
 
 

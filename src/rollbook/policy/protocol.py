@@ -46,8 +46,8 @@ class PolicyInfo:
     """The policy's name in the one grammar, e.g. ``local:smollm2-135m``."""
     engine: str
     """The engine and its version, e.g. ``llama.cpp (xllamacpp 2026.10)``."""
-    context_length: int
-    """The most tokens of prompt and reply together."""
+    context_length: int | None
+    """The most tokens of prompt and reply together; None: not known."""
     logprob_kind: LogprobKind
     weights_hash: str = ""
     """sha256 of the file with the weights in hex; empty: not known."""

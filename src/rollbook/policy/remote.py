@@ -186,11 +186,13 @@ def context_of(config: RemoteConfig, offered: int | None) -> int:
     return config.context_length
 
 
-def room_for(prompt_tokens: int, sampling: Sampling, context_length: int) -> int:
+def room_for(prompt_tokens: int, sampling: Sampling, context_length: int | None) -> int:
     """The most tokens to ask for. Raises `RolloutFailure` (`context_overflow`) where they do not fit, and
-    `ConfigError` for an empty prompt."""
+    `ConfigError` for an empty prompt or a context that is not known."""
     if not prompt_tokens:
         raise ConfigError("an empty prompt cannot be continued")
+    if context_length is None:
+        raise ConfigError("the context length is not known: set one")
     room = context_length - prompt_tokens
     limit = room if sampling.max_tokens is None else sampling.max_tokens
     if limit > room or limit < 1:

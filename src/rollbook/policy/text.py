@@ -12,7 +12,7 @@ from http import HTTPStatus
 from urllib.parse import urlsplit
 
 from rollbook.errors import UsageError
-from rollbook.policy.endpoint import NO_CONTEXT, TextEndpoint, TextReply
+from rollbook.policy.endpoint import TextEndpoint, TextReply
 from rollbook.policy.http import HttpClient, failure_of
 from rollbook.policy.protocol import PolicyInfo
 from rollbook.policy.remote import (
@@ -71,10 +71,10 @@ class TextPolicy(TextEndpoint):
             raise failure_of(reply)
         return next((model for model in reply.decode(ServedModels).data if model.id == self._model), None)
 
-    def _context(self, listed: ServedModel | None) -> int:
+    def _context(self, listed: ServedModel | None) -> int | None:
         offered = None if listed is None else listed.max_model_len
         said = any(length is not None for length in (offered, self._config.context_length))
-        return context_of(self._config, offered) if said else NO_CONTEXT
+        return context_of(self._config, offered) if said else None
 
     async def reply(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], sampling: Sampling, session: str
