@@ -63,6 +63,14 @@ MUTANTS = [
         "turn.py::test_a_turn_that_a_stop_string_ended_is_closed_by_force_before_the_next_message",
     ),
     mutant("the contract is not checked", "asking", "check_completion(completion, prompt, sampling)", "pass", CONTRACT),
+    mutant(
+        "an own policy's error loses what was sampled",
+        "asking",
+        '    with boundary("the policy", _PolicyError):\n',
+        "    if True:\n",
+        "turn.py::test_what_was_sampled_is_kept_where_the_engine_refuses_to_go_on"
+        "[error1-the policy: ValueError: broke]",
+    ),
     mutant("ids beyond the vocabulary enter", "asking", "int(ids.max()) >= info.vocab_size", "False", CONTRACT),
     Mutant(
         "rollout: an engine's word alone ends a turn",

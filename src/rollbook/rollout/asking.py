@@ -21,7 +21,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from rollbook.errors import RollbookError
+from rollbook.errors import RollbookError, boundary
 from rollbook.policy.protocol import Completion, EngineBusy, TokenIds, check_completion
 from rollbook.policy.stopping import check_stop_string, checked_finish
 from rollbook.rollout.backoff import jittered
@@ -41,6 +41,10 @@ EMPTY_ABORTS = 8
 """So many aborts in a row without a token are an engine that is going away."""
 MAX_SEGMENTS = 256
 """So many aborts within one turn are no weight updates."""
+
+
+class _PolicyError(RollbookError):
+    """Something that is no error of ours came out of a policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +180,7 @@ async def _once(state: RolloutState, prompt: TokenIds, allowance: Allowance, ear
     request = Request(sampling, state.watch.elapsed, tries)
     try:
         with state.watch.span(Part.ENGINE):
-            completion = await state.within_deadline(
-                state.loaded.policy.sample(prompt, sampling, session=state.trace.id)
-            )
+            completion = await state.within_deadline(_sampled(state, prompt, sampling))
         wall = state.watch.elapsed - request.started
         check_completion(completion, prompt, sampling)
         # The engine's own queue is no time of the rollout's; it cannot have been longer than the call.
@@ -194,6 +196,12 @@ async def _once(state: RolloutState, prompt: TokenIds, allowance: Allowance, ear
         raise
     state.watch.add_engine(queue=completion.queue, prefill=completion.prefill, decode=completion.decode)
     return Segment(completion, finish, request, wall, tries + completion.tries - 1)
+
+
+async def _sampled(state: RolloutState, prompt: TokenIds, sampling: Sampling) -> Completion:
+    """What the policy replies. An error of its own code is a failure like another: it loses no earlier segment."""
+    with boundary("the policy", _PolicyError):
+        return await state.loaded.policy.sample(prompt, sampling, session=state.trace.id)
 
 
 def record_failure(state: RolloutState, request: Request, error: str) -> None:
