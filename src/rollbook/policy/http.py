@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from math import inf, isnan
+from math import inf
 from time import time
 from typing import Any, TypeVar
 
@@ -35,8 +35,6 @@ KEPT_SECONDS = 4.0
 sent at that moment is lost."""
 OTHER_DESCRIPTORS = 128
 """File descriptors that a process may need beside its connections."""
-MAX_RETRY_AFTER = 3600.0
-"""The longest wait that an engine can ask for, in seconds."""
 LEAST_SECRET = 8
 """Characters of a key that is looked for in errors; a shorter one (``none``, ``EMPTY``) guards nothing."""
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
@@ -266,10 +264,9 @@ def _retry_after(value: str | None) -> float | None:
     if value is None:
         return None
     try:
-        seconds = float(value)
+        return float(value)
     except ValueError:
         try:
-            seconds = parsedate_to_datetime(value).timestamp() - time()
+            return parsedate_to_datetime(value).timestamp() - time()
         except (ValueError, OverflowError):
             return None
-    return None if isnan(seconds) else min(max(seconds, 0.0), MAX_RETRY_AFTER)

@@ -9,6 +9,7 @@ never a repair.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import isnan
 from typing import Annotated, Any, Protocol, cast
 
 import msgspec
@@ -23,6 +24,10 @@ from rollbook.trace.node import TokenIds
 __all__ = ["Completion", "EngineBusy", "Policy", "PolicyInfo", "RemotePolicy", "TokenIds", "check_completion"]
 
 
+MAX_RETRY_AFTER = 3600.0
+"""The longest wait that an engine can ask for, in seconds."""
+
+
 class EngineBusy(RolloutFailure):
     """The engine refuses for load or while it is paused (HTTP 429, 503): the same request may be made again later.
 
@@ -30,9 +35,11 @@ class EngineBusy(RolloutFailure):
     """
 
     def __init__(self, reason: Reason, detail: object, retry_after: float | None = None) -> None:
-        """`retry_after`: seconds that the engine asks to wait; None: it does not say."""
+        """`retry_after`: seconds that the engine asks to wait, kept between 0 and `MAX_RETRY_AFTER`; None, or no
+        number at all: it does not say."""
         super().__init__(reason, detail)
-        self.retry_after = retry_after
+        asked = None if retry_after is None or isnan(retry_after) else retry_after
+        self.retry_after = None if asked is None else min(max(asked, 0.0), MAX_RETRY_AFTER)
 
     def __reduce__(self) -> tuple[type[EngineBusy], tuple[Reason, str, float | None]]:  # type: ignore[override]
         return type(self), (self.reason, self.detail, self.retry_after)
