@@ -104,6 +104,13 @@ MUTANTS = [
         E + "test_the_start_fails_where_no_ids_come[E09]",
     ),
     Mutant(
+        "remote: another kind of engine is only refused",
+        "policy/remote.py",
+        "except (RolloutFailure, NoSuchRoute) as failure:",
+        "except RolloutFailure as failure:",
+        "tests/policy/contract/test_other_kind.py::test_a_client_at_another_kind_of_engine_says_so[vllm-llamacpp]",
+    ),
+    Mutant(
         "stopping: the engine's word is believed",
         "policy/stopping.py",
         "    if last in ends:\n",
@@ -192,8 +199,8 @@ MUTANTS = [
     Mutant(
         "remote: a failed greeting leaves the client open",
         "policy/remote.py",
-        "            except RolloutFailure as failure:\n                await self._client.close()\n",
-        "            except RolloutFailure as failure:\n",
+        "            except (RolloutFailure, NoSuchRoute) as failure:\n                await self._client.close()\n",
+        "            except (RolloutFailure, NoSuchRoute) as failure:\n",
         "tests/policy/test_remote.py::test_a_greeting_that_fails_names_the_remedy_and_leaves_nothing_open"
         "[failure1-cannot be reached .refused.]",
     ),

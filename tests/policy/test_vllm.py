@@ -368,7 +368,9 @@ def test_nobody_listens() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(("status", "problem"), [(503, "not ready"), (404, "refused"), (401, "refuses access")])
+@pytest.mark.parametrize(
+    ("status", "problem"), [(503, "not ready"), (404, "no such kind of engine"), (401, "refuses access")]
+)
 def test_a_server_that_is_not_up(status: int, problem: str) -> None:
     async def refuse(request: web.Request) -> web.Response:
         return web.Response(status=status)

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from rollbook.errors import ConfigError, UsageError
-from rollbook.policy.http import EngineAddress, HttpClient
+from rollbook.policy.http import EngineAddress, HttpClient, NoSuchRoute
 from rollbook.policy.protocol import EngineBusy, PolicyInfo, RemotePolicy
 from rollbook.trace.call import Sampling
 from rollbook.trace.ending import Reason, RolloutFailure
@@ -104,7 +104,7 @@ class Link:
             await self._client.open()
             try:
                 self._info = await greet(self._client)
-            except RolloutFailure as failure:
+            except (RolloutFailure, NoSuchRoute) as failure:
                 await self._client.close()
                 raise UsageError(f"{self.config.name}: {_remedy(failure)}") from failure
             except BaseException:
@@ -145,7 +145,11 @@ class RemoteClient(RemotePolicy, ABC):
         """Ask the engine what it is. Raises `RolloutFailure` and `UsageError`."""
 
 
-def _remedy(failure: RolloutFailure) -> str:
+def _remedy(failure: RolloutFailure | NoSuchRoute) -> str:
+    if isinstance(failure, NoSuchRoute):
+        return (
+            f"it is no such kind of engine, {failure}: see that the name fits it (vllm:, sglang:, llamacpp: or text:)"
+        )
     if isinstance(failure, EngineBusy):
         return f"the engine is not ready ({failure.detail}): wait until it is up, or resume it if it was paused"
     match failure.reason:

@@ -1,7 +1,7 @@
 """SGLang's requests and replies, as its 0.5.23 server reads and writes them.
 
-A sampling field that its schema does not know is a 400; an unknown field of the request itself is silently dropped. Each
-reply has the spans of its weights' versions, one that was aborted before its first token an empty one.
+A sampling field that its schema does not know is a 400; an unknown field of the request itself is silently dropped.
+Each reply has the spans of its weights' versions, one that was aborted before its first token an empty one.
 """
 
 from __future__ import annotations
