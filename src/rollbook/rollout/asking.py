@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -31,7 +32,7 @@ from rollbook.rollout.state import RolloutState
 from rollbook.rollout.stopwatch import Part
 from rollbook.trace import Call, Finish, Reason, RolloutFailure, Sampling
 
-__all__ = ["Answer", "Request", "Segment", "ask", "patiently", "record_failure"]
+__all__ = ["Answer", "Request", "Segment", "ask", "failing", "patiently", "record_failure"]
 
 _Got = TypeVar("_Got")
 
@@ -173,12 +174,11 @@ async def patiently(state: RolloutState, once: Callable[[int], Awaitable[_Got]])
 
 
 async def _once(state: RolloutState, prompt: TokenIds, allowance: Allowance, earlier: int, tries: int) -> Segment:
-    """One request. One that failed, or that a deadline or a cancellation cut off, is recorded as a call without a
-    node."""
+    """One request."""
     seed = derive_seed(state.sampling.seed or 0, len(state.trace.calls) + earlier)
     sampling = msgspec.structs.replace(state.sampling, max_tokens=allowance.tokens, seed=seed)
     request = Request(sampling, state.watch.elapsed, tries)
-    try:
+    with failing(state, request):
         with state.watch.span(Part.ENGINE):
             completion = await state.within_deadline(_sampled(state, prompt, sampling))
         wall = state.watch.elapsed - request.started
@@ -186,14 +186,6 @@ async def _once(state: RolloutState, prompt: TokenIds, allowance: Allowance, ear
         # The engine's own queue is no time of the rollout's; it cannot have been longer than the call.
         state.budget.seconds -= min(max(completion.queue or 0.0, 0.0), wall)
         finish = _finish(state, completion, allowance)
-    except EngineBusy:
-        raise
-    except RollbookError as error:
-        record_failure(state, request, str(error))
-        raise
-    except asyncio.CancelledError:
-        record_failure(state, request, "cancelled while it ran")
-        raise
     state.watch.add_engine(queue=completion.queue, prefill=completion.prefill, decode=completion.decode)
     return Segment(completion, finish, request, wall, tries + completion.tries - 1)
 
@@ -202,6 +194,22 @@ async def _sampled(state: RolloutState, prompt: TokenIds, sampling: Sampling) ->
     """What the policy replies. An error of its own code is a failure like another: it loses no earlier segment."""
     with boundary("the policy", _PolicyError):
         return await state.loaded.policy.sample(prompt, sampling, session=state.trace.id)
+
+
+@contextmanager
+def failing(state: RolloutState, request: Request) -> Generator[None]:
+    """Records a request that fails, or that a deadline or a cancellation cuts off, as a call without a node; one that
+    the engine turned away for load is none."""
+    try:
+        yield
+    except EngineBusy:
+        raise
+    except RollbookError as error:
+        record_failure(state, request, str(error))
+        raise
+    except asyncio.CancelledError:
+        record_failure(state, request, "cancelled while it ran")
+        raise
 
 
 def record_failure(state: RolloutState, request: Request, error: str) -> None:
