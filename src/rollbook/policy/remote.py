@@ -24,6 +24,7 @@ from rollbook.trace.ending import Reason, RolloutFailure
 
 __all__ = [
     "Link",
+    "Linked",
     "RemoteClient",
     "RemoteConfig",
     "ServedModel",
@@ -118,8 +119,8 @@ class Link:
             await self._client.close()
 
 
-class RemoteClient(RemotePolicy, ABC):
-    """What the clients of engines that take ids share; each adds its greeting and its `sample`."""
+class Linked(ABC):
+    """What is reached over one link, and known by its greeting."""
 
     def __init__(self, config: RemoteConfig) -> None:
         self._config = config
@@ -135,14 +136,18 @@ class RemoteClient(RemotePolicy, ABC):
     async def close(self) -> None:
         await self._link.close()
 
+    @abstractmethod
+    async def _greet(self, http: HttpClient) -> PolicyInfo:
+        """Ask the engine what it is. Raises `RolloutFailure` and `UsageError`."""
+
+
+class RemoteClient(Linked, RemotePolicy):
+    """What the clients of engines that take ids share; each adds its greeting and its `sample`."""
+
     def tell_version(self, version: int | None) -> None:
         """The policy version of the requests that are sent from now on, for an engine that gives none; None: not
         known."""
         self._link.version = version
-
-    @abstractmethod
-    async def _greet(self, http: HttpClient) -> PolicyInfo:
-        """Ask the engine what it is. Raises `RolloutFailure` and `UsageError`."""
 
 
 def _remedy(failure: RolloutFailure | NoSuchRoute) -> str:

@@ -17,7 +17,7 @@ from rollbook.policy.http import HttpClient, failure_of
 from rollbook.policy.protocol import PolicyInfo
 from rollbook.policy.remote import (
     GREETING_SECONDS,
-    Link,
+    Linked,
     RemoteConfig,
     ServedModel,
     ServedModels,
@@ -32,27 +32,17 @@ from rollbook.trace.tools import ToolSpec
 __all__ = ["TextPolicy"]
 
 
-class TextPolicy(TextEndpoint):
+class TextPolicy(Linked, TextEndpoint):
     """A model behind an OpenAI-style endpoint."""
 
     def __init__(self, config: RemoteConfig, *, limit_field: LimitField = LimitField.MAX_COMPLETION_TOKENS) -> None:
         """`config.model` is needed; `config.stop_ids` has no meaning here. Raises `UsageError`."""
         if config.model is None:
             raise UsageError(f"{config.name} names no model: write text:URL#MODEL")
-        self._config, self._model = config, config.model
-        self._link = Link(config)
+        super().__init__(config)
+        self._model = config.model
         self._limit_field = limit_field
         self._base = "" if urlsplit(config.address.url).path.strip("/") else "/v1"
-
-    @property
-    def info(self) -> PolicyInfo:
-        return self._link.info
-
-    async def start(self) -> None:
-        await self._link.start(self._greet)
-
-    async def close(self) -> None:
-        await self._link.close()
 
     async def _greet(self, http: HttpClient) -> PolicyInfo:
         return PolicyInfo(
