@@ -82,7 +82,7 @@ def instant_engine(renderer: ChatRenderer, corpus: Corpus, folder: Path) -> Gene
     file = folder / "replies.json"
     plain = [{"token_ids": each.token_ids.tolist(), "logprobs": each.logprobs.tolist()} for each in replies]
     file.write_text(json.dumps({"replies": plain}))
-    command = [sys.executable, "-m", "rollbook.policy.testing", "--dialect", "vllm", "--instant", str(file)]
+    command = [sys.executable, "-m", "bench.prepared", str(file), "--dialect", "vllm"]
     command += ["--context-length", "1000000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -106,7 +106,7 @@ def _engine(files: TokenizerFiles, corpus: Corpus, pair: Pair, folder: Path) -> 
     """The URL of the fake engine."""
     file = folder / f"{pair.dialect}.json"
     file.write_text(json.dumps({"replies": _replies(files, corpus), "named": True}))
-    command = [sys.executable, "-m", "rollbook.policy.testing", "--dialect", pair.dialect, "--instant", str(file)]
+    command = [sys.executable, "-m", "bench.prepared", str(file), "--dialect", pair.dialect]
     command += ["--context-length", "1000000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -5,6 +5,7 @@ RollbookError
 │   ├── ModelError        a model folder, GGUF file, tokenizer or template is missing, altered or unusable
 │   │   └── VariablesUnread (in ``rollbook.run.templates``) the chat template never reads what is set for it
 │   ├── ConfigError       a configuration is wrong, or differs from the one that a run was started with
+│   │   └── NoSuchRoute   (in ``rollbook.policy.http``) the engine's server is of another kind
 │   ├── WorkersDie        (in ``rollbook.rollout.pool``) worker processes die faster than they give results
 │   ├── DiedLoading       (in ``rollbook.rollout.pool``) a worker process died before it took orders
 │   ├── InfrastructureDown (in ``rollbook.rollout.breaker``) too many attempts end as errors

@@ -20,6 +20,7 @@ from rollbook.rollout import LoadedPolicy, rollout
 from rollbook.store import RunReader, RunWriter
 from rollbook.trace import Reason, RolloutFailure, Sampling, Task, Trace, samples
 from tests.cases.case import Talk, report
+from tests.policy.held import sampled
 from tests.policy.serving import serving
 from tests.policy.test_sglang import Server
 from tests.policy.text_server import Endpoint, connected, said
@@ -91,6 +92,6 @@ async def over_sglang(body: dict[str, Any]) -> None:
         policy = SglangPolicy(RemoteConfig(name="sglang:x", address=EngineAddress(url=url), stop_ids=frozenset({9})))
         await policy.start()
         try:
-            await policy.sample(prompt, Sampling(max_tokens=8), session="r")
+            await sampled(policy, prompt, Sampling(max_tokens=8), session="r")
         finally:
             await policy.close()

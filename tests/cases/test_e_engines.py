@@ -6,7 +6,6 @@ import asyncio
 import io
 from base64 import b64encode
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from rollbook.rollout import LoadedPolicy, RolloutSettings, rollout
 from rollbook.rollout.limits import Limits
 from rollbook.trace import Finish, LogprobKind, MemorySink, Reason, RolloutFailure, Sampling, Task, Trace, samples
 from tests.cases.case import PAD, STOP, Talk, byte_ids, bytes_renderer, report
+from tests.policy.held import sampled
 from tests.policy.serving import VllmServer, remote, serving
 
 LARGE = [{"id": "m", "max_model_len": 1 << 16}]
@@ -41,19 +41,21 @@ def ask(engine: VllmServer, prompt: list[int], sampling: Sampling, route: Route 
             policy = VllmPolicy(remote(url, **config), route=route)
             await policy.start()
             try:
-                return await policy.sample(np.array(prompt, np.int32), sampling, session="r0")
+                return await sampled(policy, np.array(prompt, np.int32), sampling, session="r0")
             finally:
                 await policy.close()
 
     return asyncio.run(main())
 
 
-def roll(engine: VllmServer, sampling: Sampling | None = None, sink: MemorySink | None = None) -> Trace:
+def roll(
+    engine: VllmServer, sampling: Sampling | None = None, sink: MemorySink | None = None, route: Route | None = None
+) -> Trace:
     """One rollout over HTTP."""
 
     async def main() -> Trace:
         async with serving(engine.handle) as url:
-            policy = VllmPolicy(remote(url, stop_ids=frozenset({STOP, PAD})))
+            policy = VllmPolicy(remote(url, stop_ids=frozenset({STOP, PAD})), route=route)
             async with LoadedPolicy(policy, bytes_renderer()) as loaded:
                 settings = RolloutSettings(limits=Limits(max_generation=None), sampling=sampling or Sampling())
                 return await rollout(Talk, Task(id="t", prompt="go"), loaded, settings=settings, sink=sink)
@@ -166,31 +168,25 @@ def test_an_id_that_was_trimmed_is_not_made_up_for(given: dict[str, Any], route:
 @ROUTES
 @report("E05")
 def test_ids_behind_a_stop_string_are_refused(given: dict[str, Any], route: Route) -> None:
-    ids, texts, stop = given["token_ids"], given["token_texts"], given["stop"]
-    spelled = dict(zip(ids, texts, strict=True))
+    texts, stop = given["token_texts"], given["stop"]
+    spelled = [byte_ids(text) for text in texts]  # the same texts, in the ids of the renderer
 
-    def decode(tokens: Any) -> str:
-        return "".join(spelled[int(token)] for token in tokens)
-
-    def reply(kept: int) -> dict[str, Any]:
-        choice: dict[str, Any] = {"token_ids": ids[:kept], "finish_reason": "stop", "stop_reason": stop}
-        if route is Route.COMPLETIONS:
-            choice["logprobs"] = {"token_logprobs": [-0.5] * kept, "tokens": texts[:kept]}
-        return choice
-
-    sampling = Sampling(stop=(stop,))
-    # The text route spells its tokens; the other needs the renderer's spelling.
-    config = {} if route is Route.COMPLETIONS else {"decode": decode}
-
-    def call(kept: int) -> Completion:
-        return ask(server(lambda body: reply(kept)), [1], sampling, route, **config)
+    def call(kept: int) -> Trace:
+        ids = [token for each in spelled[:kept] for token in each]
+        choice = {"token_ids": ids, "finish_reason": "stop", "stop_reason": stop}
+        return roll(server(lambda body: choice), Sampling(stop=(stop,)), route=route)
 
     for kept in (3, 4):
-        broken(partial(call, kept), "behind the stop string")
+        broken = call(kept)
+        assert broken.ending is not None
+        assert broken.ending.reason is Reason.ENGINE_CONTRACT
+        assert "behind the stop string" in broken.ending.detail
+        assert len(samples(broken)) == 0
     fine = call(2)
-    assert fine.token_ids.tolist() == [10, 20]
-    assert fine.finish is Finish.STOP_STRING
-    assert decode(fine.token_ids) == given["text"] + stop
+    (turn,) = fine.policy_nodes
+    assert fine.graph[turn].sampled_ids.tolist() == [token for each in spelled[:2] for token in each]
+    assert [each.finish for each in fine.calls] == [Finish.STOP_STRING]
+    assert bytes_renderer().decode(fine.graph[turn].sampled_ids) == given["text"] + stop
 
 
 # E06

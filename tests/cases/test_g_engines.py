@@ -16,6 +16,7 @@ from rollbook.policy.vllm import Route, VllmPolicy
 from rollbook.trace import Sampling, samples
 from tests.cases.case import STOP, byte_ids, report
 from tests.cases.test_e_engines import LARGE, ROUTES, roll, server
+from tests.policy.held import sampled
 from tests.policy.serving import VllmServer, remote, serving
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +44,7 @@ def test_tokens_bear_the_version_of_when_they_were_asked_for(given: dict[str, An
             await policy.start()
             policy.tell_version(before)
             call = asyncio.create_task(
-                policy.sample(np.array([1], np.int32), Sampling(max_tokens=tokens), session="r0")
+                sampled(policy, np.array([1], np.int32), Sampling(max_tokens=tokens), session="r0")
             )
             await arrived.wait()
             policy.tell_version(after)
@@ -84,6 +85,7 @@ from aiohttp import web
 from rollbook.errors import ConfigError
 from rollbook.policy.http import EngineAddress, HttpClient
 from tests.policy.serving import serving
+from tests.policy.held import sampled
 
 async def handle(request):
     await asyncio.sleep(0.001)

@@ -20,7 +20,8 @@ MUTANTS = [
     judged("a count is an echo", "if all(reply.prompt_ids is not None for reply in replies):", "if True:"),
     judged("tokens behind the end are fine", "if inside is not None:", "if False:"),
     judged("any last id ends a turn", "if ids[-1] not in stop_ids:", "if False:"),
-    judged("a word that was passed is no matter", "(False, True): (BROKEN,", "(False, True): (FINE,"),
+    judged("a word that was passed is no matter", "    elif word in text_of(answer.token_ids):\n", "    elif False:\n"),
+    judged("ids behind a word are no matter", "verdict, detail = BROKEN, failure.detail", "pass"),
     judged("every kind is raw", "if (np.abs(risen) < allowed).all():", "if True:"),
     judged("what is processed is certain", "return LogprobKind.PROCESSED if told else None", "return None"),
     judged("the client's word is taken", "    if found is not said:\n", "    if False:\n"),
@@ -119,5 +120,12 @@ MUTANTS = [
         "    if source.tokenizer is not None:\n        raise",
         "    if False:\n        raise",
         f"{SERVED}::test_what_has_a_tokenizer_gets_no_other",
+    ),
+    Mutant(
+        "the reply to the run's own sampling is not held to the contract",
+        "run/fitness.py",
+        'check_completion(await loaded.policy.sample(prompt, one, session="check"), prompt, one)',
+        'await loaded.policy.sample(prompt, one, session="check")',
+        f"{FITNESS}::test_the_runs_own_sampling_is_held_to_the_contract_too[altered_ids]",
     ),
 ]

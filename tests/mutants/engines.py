@@ -69,11 +69,18 @@ MUTANTS = [
         E + "test_nothing_of_such_a_call_trains[A14]",
     ),
     Mutant(
-        "vllm: ids behind a stop string are kept",
-        "policy/vllm_reply.py",
+        "stopping: ids behind a stop string are kept",
+        "policy/stopping.py",
+        "    if early := [each for each in stop if each in before]:\n",
+        "    if early := [each for each in stop if False]:\n",
+        E + "test_ids_behind_a_stop_string_are_refused[E05-/v1/completions]",
+    ),
+    Mutant(
+        "stopping: no turn holds its stop string",
+        "rollout/asking.py",
         "    if finish is Finish.STOP_STRING:\n",
         "    if False:\n",
-        E + "test_ids_behind_a_stop_string_are_refused[E05-/v1/completions]",
+        E + "test_ids_behind_a_stop_string_are_refused[E05-/inference/v1/generate]",
     ),
     Mutant(
         "vllm: an overflow is a wrong request",
@@ -85,8 +92,8 @@ MUTANTS = [
     Mutant(
         "vllm: the version is read when the reply comes",
         "policy/vllm.py",
-        "completion = completion_of(reply, self._route, asked)",
-        "completion = completion_of(reply, self._route, self._asked(prompt, sampling, asked.limit, self.info))",
+        "return completion_of(reply, self._route, asked)",
+        "return completion_of(reply, self._route, self._asked(prompt, sampling, asked.limit, self.info))",
         G + "test_tokens_bear_the_version_of_when_they_were_asked_for[G01-/v1/completions]",
     ),
     Mutant(
@@ -97,10 +104,17 @@ MUTANTS = [
         E + "test_the_start_fails_where_no_ids_come[E09]",
     ),
     Mutant(
+        "remote: another kind of engine is only refused",
+        "policy/remote.py",
+        "except (RolloutFailure, NoSuchRoute) as failure:",
+        "except RolloutFailure as failure:",
+        "tests/policy/contract/test_other_kind.py::test_a_client_at_another_kind_of_engine_says_so[vllm-llamacpp]",
+    ),
+    Mutant(
         "stopping: the engine's word is believed",
         "policy/stopping.py",
         "    if last in ends:\n",
-        '    if last in ends or word == "stop":\n',
+        "    if last in ends or said is Finish.STOP:\n",
         VLLM + "test_replies_that_break_the_contract[choice1-no end of a turn-/inference/v1/generate]",
     ),
     Mutant(
@@ -185,8 +199,8 @@ MUTANTS = [
     Mutant(
         "remote: a failed greeting leaves the client open",
         "policy/remote.py",
-        "            except RolloutFailure as failure:\n                await self._client.close()\n",
-        "            except RolloutFailure as failure:\n",
+        "            except (RolloutFailure, NoSuchRoute) as failure:\n                await self._client.close()\n",
+        "            except (RolloutFailure, NoSuchRoute) as failure:\n",
         "tests/policy/test_remote.py::test_a_greeting_that_fails_names_the_remedy_and_leaves_nothing_open"
         "[failure1-cannot be reached .refused.]",
     ),

@@ -16,6 +16,20 @@ SHARED = "rollout/test_resources.py::test_waiting_for_a_slot_is_the_limiters_and
 
 MUTANTS = [
     mutant(
+        "nothing at all cuts a generation",
+        "limits",
+        "        if not choices:\n            raise",
+        "        if not choices:\n            return Allowance(1 << 31, Reason.CONTEXT_OVERFLOW)\n            raise",
+        "rollout/test_limits.py::test_a_context_that_is_not_known_cuts_nothing",
+    ),
+    Mutant(
+        "a context of unknown length is overrun",
+        "policy/check.py",
+        "if length is None or length > MOST_OVERFLOW:",
+        "length = length or 0\n    if length > MOST_OVERFLOW:",
+        "tests/policy/test_check.py::test_a_context_of_unknown_length_keeps_the_other_promises",
+    ),
+    mutant(
         "a pause lets everybody in",
         "limiter",
         "while (left := self._opens - monotonic()) > 0:  #",

@@ -39,4 +39,18 @@ MUTANTS = [
         "",
         "tests/policy/test_protocol.py::test_what_is_no_completion_breaks_the_contract",
     ),
+    Mutant(
+        "a wait of NaN is a wait",
+        "policy/protocol.py",
+        "None if retry_after is None or isnan(retry_after) else retry_after",
+        "retry_after",
+        "tests/policy/test_protocol.py::test_a_wait_is_a_number_of_seconds_that_can_be_waited[nan-None]",
+    ),
+    Mutant(
+        "a wait may be below zero",
+        "policy/protocol.py",
+        "min(max(asked, 0.0), MAX_RETRY_AFTER)",
+        "min(asked, MAX_RETRY_AFTER)",
+        "tests/policy/test_protocol.py::test_a_wait_is_a_number_of_seconds_that_can_be_waited[-1.0-0.0]",
+    ),
 ]

@@ -63,20 +63,28 @@ MUTANTS = [
         "turn.py::test_a_turn_that_a_stop_string_ended_is_closed_by_force_before_the_next_message",
     ),
     mutant("the contract is not checked", "asking", "check_completion(completion, prompt, sampling)", "pass", CONTRACT),
+    mutant(
+        "an own policy's error loses what was sampled",
+        "asking",
+        '    with boundary("the policy", _PolicyError):\n',
+        "    if True:\n",
+        "turn.py::test_what_was_sampled_is_kept_where_the_engine_refuses_to_go_on"
+        "[error1-the policy: ValueError: broke]",
+    ),
     mutant("ids beyond the vocabulary enter", "asking", "int(ids.max()) >= info.vocab_size", "False", CONTRACT),
     Mutant(
         "rollout: an engine's word alone ends a turn",
-        "rollout/asking.py",
-        "case Finish.STOP_STRING if state.sampling.stop:",
-        "case Finish.STOP_STRING:",
+        "policy/stopping.py",
+        "if said is Finish.STOP_STRING and stop:",
+        "if said is Finish.STOP_STRING:",
         "tests/cases/test_d_endings.py::test_at_the_cap_no_word_of_the_engine_makes_an_answer",
     ),
-    mutant(
-        "a short 'length' is believed",
-        "asking",
-        "case _ if len(ids) >= allowance.tokens:",
-        "case _ if len(ids) >= allowance.tokens or completion.finish is Finish.LENGTH:",
-        CONTRACT,
+    Mutant(
+        "rollout: a short 'length' is believed",
+        "policy/stopping.py",
+        "    if tokens == limit:\n",
+        "    if tokens == limit or said is Finish.LENGTH:\n",
+        "tests/rollout/test_" + CONTRACT,
     ),
     mutant(
         "a cut is not marked in its calls",

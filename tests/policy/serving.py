@@ -41,11 +41,6 @@ async def serving(handler: Handler) -> AsyncGenerator[str]:
         await runner.cleanup()
 
 
-def spell(ids: Any) -> str:
-    """Text of ids, as a renderer would decode them."""
-    return "".join(SPELLED[int(token)] for token in ids)
-
-
 @dataclass
 class VllmServer:
     """Speaks vLLM's two routes. `answer` gives the choice and what changes beside it."""

@@ -31,6 +31,12 @@ def test_an_engine_that_keeps_everything_is_fit() -> None:
     assert (report.name, report.engine, report.context_length) == ("toy", "toy 1", 4096)
 
 
+def test_a_context_of_unknown_length_keeps_the_other_promises() -> None:
+    report = checked(slow=0.0005, context=None)
+    assert {each.about for each in report.findings if each.verdict is not FINE} == {C.OVERFLOW}
+    assert (report.fit, report.context_length) == (True, None)
+
+
 @pytest.mark.parametrize(
     ("check", "verdict", "words", "changes"),
     [
@@ -41,7 +47,8 @@ def test_an_engine_that_keeps_everything_is_fit() -> None:
         (C.STOP_TOKEN, BROKEN, "went on behind the end-of-turn token 257, for 3", {"goes_on": 3}),
         (C.STOP_STRING, BROKEN, "ignored", {"ignores": ("stop",)}),
         (C.STOP_STRING, DIFFERS, "refused", {"refuses": ("stop",)}),
-        (C.STOP_STRING, DIFFERS, "not returned", {"drops_word": True}),
+        (C.STOP_STRING, BROKEN, "end before a stop string", {"drops_word": True}),
+        (C.STOP_STRING, BROKEN, "behind the stop string", {"behind_word": 2}),
         (C.LOGPROB_KIND, BROKEN, "says raw, the replies show temperature", {"kind": LogprobKind.TEMPERATURE}),
         (C.LOGPROB_KIND, BROKEN, "says raw, the replies show processed", {"kind": LogprobKind.PROCESSED}),
         (C.LOGPROB_KIND, DIFFERS, "exports refuse that", {"said": LogprobKind.UNKNOWN}),
@@ -55,6 +62,7 @@ def test_an_engine_that_keeps_everything_is_fit() -> None:
         (C.CACHE, UNKNOWN, "does not say", {"cached": None}),
         (C.CACHE, DIFFERS, "whole history", {"cached": 0}),
         (C.OVERFLOW, BROKEN, "cut, or more fit", {"takes_all": True, "context": 2048}),
+        (C.OVERFLOW, UNKNOWN, "not known", {"context": None}),
         (C.ABORT, UNKNOWN, "before it could be cancelled", {"context": 64}),
         (C.VERSION, DIFFERS, "staleness cannot be known", {"versions": False}),
         (C.SAMPLING, BROKEN, "ignored: top_k", {"ignores": ("top_k",)}),

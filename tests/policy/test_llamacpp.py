@@ -17,6 +17,7 @@ from rollbook.policy.pieces import MAX_RESCORED, PIECE
 from rollbook.policy.remote import RemoteConfig
 from rollbook.trace.call import Finish, LogprobKind, Sampling
 from rollbook.trace.ending import Reason, RolloutFailure
+from tests.policy.held import sampled
 from tests.policy.serving import serving
 
 
@@ -45,9 +46,9 @@ def test_a_real_server_says_what_it_is_and_samples_over_pieces(server, smollm2):
     async def run():
         async with connected(server.url, smollm2.stop_ids, server.key) as policy:
             await policy.start()
-            plain = await policy.sample(PROMPT, Sampling(temperature=0.0, max_tokens=PIECE + 3, seed=0), session="s")
+            plain = await sampled(policy, PROMPT, Sampling(temperature=0.0, max_tokens=PIECE + 3, seed=0), session="s")
             policy.tell_version(7)
-            told = await policy.sample(PROMPT, Sampling(max_tokens=2, seed=1), session="s")
+            told = await sampled(policy, PROMPT, Sampling(max_tokens=2, seed=1), session="s")
             return policy.info, plain, told
 
     info, plain, told = asyncio.run(run())
@@ -63,7 +64,7 @@ def test_a_real_server_says_what_it_is_and_samples_over_pieces(server, smollm2):
 def test_what_cannot_be_done_is_said_before_anything_is_sent(server, smollm2):
     async def run(sampling, length=4, **changes):
         async with connected(server.url, smollm2.stop_ids, server.key, **changes) as policy:
-            await policy.sample(np.ones(length, np.int32), sampling, session="s")
+            await sampled(policy, np.ones(length, np.int32), sampling, session="s")
 
     with pytest.raises(ConfigError, match="stop strings"):
         asyncio.run(run(Sampling(max_tokens=1, stop_token_ids=(9,))))
@@ -82,12 +83,12 @@ def test_before_the_start_and_behind_the_end_nothing_is_sampled(server, smollm2)
 
     async def run():
         with pytest.raises(UsageError, match="call start"):
-            await policy.sample(PROMPT, Sampling(max_tokens=1), session="s")
+            await sampled(policy, PROMPT, Sampling(max_tokens=1), session="s")
         await policy.start()
         await policy.close()
         await policy.close()
         with pytest.raises(UsageError, match="call start"):
-            await policy.sample(PROMPT, Sampling(max_tokens=1), session="s")
+            await sampled(policy, PROMPT, Sampling(max_tokens=1), session="s")
 
     asyncio.run(run())
 
@@ -127,7 +128,7 @@ async def handle(script, request):
 def ask(*script, sampling=Sampling(max_tokens=9, seed=1)):  # noqa: B008 (frozen)
     async def run():
         async with serving(partial(handle, list(script))) as url, connected(url, frozenset({2})) as policy:
-            return await policy.sample(PROMPT, sampling, session="s")
+            return await sampled(policy, PROMPT, sampling, session="s")
 
     return asyncio.run(run())
 
@@ -135,6 +136,28 @@ def ask(*script, sampling=Sampling(max_tokens=9, seed=1)):  # noqa: B008 (frozen
 def test_a_scripted_reply_is_read():
     made = ask(reply())
     assert (made.token_ids.tolist(), made.logprobs.tolist(), made.finish) == ([5, 2], [-1.0, -0.5], Finish.STOP)
+
+
+@pytest.mark.parametrize(
+    ("stop_type", "last", "finish"),
+    [("eos", 2, Finish.STOP), ("limit", 2, Finish.STOP), ("limit", 5, Finish.LENGTH), ("word", 5, Finish.STOP_STRING)],
+)
+def test_a_finish_follows_the_last_id(stop_type, last, finish):
+    entries = [{"id": 5, "logprob": -1.0}, {"id": last, "logprob": -0.5}]
+    answer = reply(tokens=[5, last], stop_type=stop_type, completion_probabilities=entries)
+    assert ask(answer, sampling=Sampling(max_tokens=2, seed=1, stop=("x",))).finish is finish
+
+
+@pytest.mark.parametrize(
+    ("stop_type", "limit"), [("eos", 9), ("eos", 2), ("none", 9), ("none", 2), ("abort", 9), ("word", 9)]
+)
+def test_a_stop_that_no_token_explains_breaks_the_contract(stop_type, limit):
+    entries = [{"id": 5, "logprob": -1.0}, {"id": 5, "logprob": -0.5}]
+    with pytest.raises(RolloutFailure, match=f"engine_contract.*{stop_type}"):
+        ask(
+            reply(tokens=[5, 5], stop_type=stop_type, completion_probabilities=entries),
+            sampling=Sampling(max_tokens=limit, seed=1),
+        )
 
 
 @pytest.mark.parametrize(

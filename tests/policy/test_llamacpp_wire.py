@@ -9,11 +9,10 @@ from rollbook.policy.llamacpp_wire import (
     Reply,
     check_sampling,
     completion_body,
-    finish_of,
     refusal_of,
     rescore_body,
 )
-from rollbook.trace.call import Finish, Sampling
+from rollbook.trace.call import Sampling
 from rollbook.trace.ending import Reason, RolloutFailure
 
 SAMPLERS = {  # every sampler field of the server's own generation settings, with the value that leaves the model alone
@@ -115,20 +114,6 @@ def test_an_unreadable_reply_breaks_the_contract(data):
 def test_a_null_logprob_is_not_zero():
     with pytest.raises(RolloutFailure, match="unreadable reply"):
         reply(completion_probabilities=[{"id": 5, "logprob": None}])
-
-
-@pytest.mark.parametrize(
-    ("stop_type", "last", "finish"),
-    [("eos", 2, Finish.STOP), ("limit", 2, Finish.STOP), ("limit", 5, Finish.LENGTH), ("word", 5, Finish.STOP_STRING)],
-)
-def test_finish_follows_the_last_id(stop_type, last, finish):
-    assert finish_of(stop_type, last, frozenset({2})) is finish
-
-
-@pytest.mark.parametrize("stop_type", ["eos", "none", "abort"])
-def test_a_stop_without_an_end_token_breaks_the_contract(stop_type):
-    with pytest.raises(RolloutFailure, match="stopped by"):
-        finish_of(stop_type, 5, frozenset({2}))
 
 
 @pytest.mark.parametrize(

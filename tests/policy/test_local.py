@@ -12,6 +12,7 @@ from rollbook.errors import ConfigError, ModelError, UsageError
 from rollbook.policy.local import PIECE, LocalConfig, LocalPolicy
 from rollbook.trace.call import Finish, LogprobKind, Sampling
 from rollbook.trace.ending import Reason, RolloutFailure
+from tests.policy.held import sampled
 
 
 @contextlib.asynccontextmanager
@@ -49,7 +50,7 @@ def test_greedy_and_seeds_repeat_and_other_seeds_differ(smollm2, chat):
         async with running(smollm2) as policy:
             prompt = chat("Tell me about whales.")
             settings = (GREEDY, GREEDY, *(Sampling(max_tokens=24, seed=seed) for seed in (1, 1, 2)))
-            return [await policy.sample(prompt, sampling, session="s") for sampling in settings], policy.info
+            return [await sampled(policy, prompt, sampling, session="s") for sampling in settings], policy.info
 
     (greedy, again, one, same, other), info = asyncio.run(run())
     assert greedy.token_ids.tolist() == again.token_ids.tolist()
@@ -67,7 +68,7 @@ def test_aligned_logprobs_are_those_of_a_second_request(smollm2, chat):
     async def run():
         async with running(smollm2) as policy:
             prompt = chat("Write 🎉🚀 and 日本語 please")
-            reply = await policy.sample(prompt, Sampling(max_tokens=40, seed=1), session="s")
+            reply = await sampled(policy, prompt, Sampling(max_tokens=40, seed=1), session="s")
             prefix = prompt.tolist()
             tokens = reply.token_ids.tolist()
             scored = [(await policy._sampler.score(prefix + tokens[:at], token))[0] for at, token in enumerate(tokens)]
@@ -84,7 +85,7 @@ def test_tokens_inside_characters_are_rescored_and_marked(smollm2, chat):
         async with running(smollm2) as policy:
             prompt = chat("Only emoji: 🎉🚀👩‍🚀🇨🇭 日本語")
             tasks = [
-                policy.sample(prompt, Sampling(temperature=1.3, max_tokens=32, seed=seed), session=str(seed))
+                sampled(policy, prompt, Sampling(temperature=1.3, max_tokens=32, seed=seed), session=str(seed))
                 for seed in range(4)
             ]
             return await asyncio.gather(*tasks)
@@ -103,7 +104,7 @@ def test_eight_at_once_keep_their_prompts_apart(smollm2, chat):
         async with running(smollm2, slots=8) as policy:
             prompts = [chat(f"Say the number {number} and nothing else.") for number in range(10)]
             together = await asyncio.gather(
-                *(policy.sample(prompt, GREEDY, session=str(at)) for at, prompt in enumerate(prompts))
+                *(sampled(policy, prompt, GREEDY, session=str(at)) for at, prompt in enumerate(prompts))
             )
             return prompts, together
 
@@ -142,7 +143,7 @@ def test_pieces_make_one_reply(smollm2):
         async with running(smollm2) as policy:
             prompt = long_prompt(smollm2)
             sampling = Sampling(temperature=0.0, max_tokens=PIECE * 2 + 5, seed=0)
-            return await policy.sample(prompt, sampling, session="s"), len(prompt)
+            return await sampled(policy, prompt, sampling, session="s"), len(prompt)
 
     reply, sent = asyncio.run(run())
     assert len(reply.token_ids) == PIECE * 2 + 5
@@ -154,7 +155,7 @@ def test_a_cancelled_generation_gives_its_slot_back(smollm2):
         async with running(smollm2, slots=1) as policy:
             prompt = long_prompt(smollm2)
             task = asyncio.create_task(
-                policy.sample(prompt, Sampling(temperature=0.0, max_tokens=900, seed=0), session="a")
+                sampled(policy, prompt, Sampling(temperature=0.0, max_tokens=900, seed=0), session="a")
             )
             await asyncio.sleep(0.3)
             assert not task.done()
@@ -163,7 +164,7 @@ def test_a_cancelled_generation_gives_its_slot_back(smollm2):
             with pytest.raises(asyncio.CancelledError):
                 await task
             left = time.monotonic() - started
-            await policy.sample(prompt, Sampling(max_tokens=1, seed=0), session="b")
+            await sampled(policy, prompt, Sampling(max_tokens=1, seed=0), session="b")
             return left, time.monotonic() - started
 
     left, free = asyncio.run(run())
@@ -176,14 +177,14 @@ def test_closing_ends_what_is_in_flight(smollm2):
         async with running(smollm2, slots=2) as policy:
             sampling = Sampling(temperature=0.0, max_tokens=900, seed=0)
             tasks = [
-                asyncio.create_task(policy.sample(long_prompt(smollm2), sampling, session=str(at))) for at in range(3)
+                asyncio.create_task(sampled(policy, long_prompt(smollm2), sampling, session=str(at))) for at in range(3)
             ]
             await asyncio.sleep(0.3)
             await policy.close()
             replies = await asyncio.gather(*tasks, return_exceptions=True)
             await policy.close()
             with pytest.raises(RolloutFailure, match="not running"):
-                await policy.sample(long_prompt(smollm2), sampling, session="s")
+                await sampled(policy, long_prompt(smollm2), sampling, session="s")
             return replies
 
     for reply in asyncio.run(run()):
@@ -197,7 +198,7 @@ def test_a_closed_policy_can_start_again(smollm2):
             await policy.start()
             await policy.close()
             await policy.start()
-            return await policy.sample(long_prompt(smollm2), GREEDY, session="s")
+            return await sampled(policy, long_prompt(smollm2), GREEDY, session="s")
 
     assert len(asyncio.run(run()).token_ids) == 24
 
@@ -205,7 +206,7 @@ def test_a_closed_policy_can_start_again(smollm2):
 def test_too_slow_is_a_timeout(smollm2):
     async def run():
         async with running(smollm2, timeout=0.1) as policy:
-            await policy.sample(long_prompt(smollm2), Sampling(temperature=0.0, max_tokens=60, seed=0), session="s")
+            await sampled(policy, long_prompt(smollm2), Sampling(temperature=0.0, max_tokens=60, seed=0), session="s")
 
     with pytest.raises(RolloutFailure) as caught:
         asyncio.run(run())
@@ -225,7 +226,7 @@ def test_too_slow_is_a_timeout(smollm2):
 def test_what_cannot_be_done_is_said(smollm2, length, sampling, error, message):
     async def run():
         async with running(smollm2) as policy:
-            await policy.sample(np.ones(length, np.int32), sampling, session="s")
+            await sampled(policy, np.ones(length, np.int32), sampling, session="s")
 
     with pytest.raises(error, match=message):
         asyncio.run(run())

@@ -1,8 +1,11 @@
+import math
+import pickle
+
 import msgspec
 import numpy as np
 import pytest
 
-from rollbook.policy import Completion, check_completion
+from rollbook.policy import Completion, EngineBusy, check_completion
 from rollbook.trace.call import Finish, LogprobKind, Sampling
 from rollbook.trace.ending import Reason, RolloutFailure
 
@@ -76,3 +79,12 @@ def test_what_is_no_completion_breaks_the_contract(reply):
     with pytest.raises(RolloutFailure, match="no completion") as caught:
         check_completion(reply, PROMPT, Sampling())
     assert caught.value.reason is Reason.ENGINE_CONTRACT
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"), [(None, None), (math.nan, None), (-1.0, 0.0), (-math.inf, 0.0), (0.5, 0.5), (math.inf, 3600.0)]
+)
+def test_a_wait_is_a_number_of_seconds_that_can_be_waited(said, kept):
+    busy = EngineBusy(Reason.RATE_LIMITED, "429", said)
+    assert busy.retry_after == kept
+    assert pickle.loads(pickle.dumps(busy)).retry_after == kept

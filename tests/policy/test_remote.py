@@ -34,6 +34,11 @@ def test_an_empty_prompt() -> None:
         room_for(0, Sampling(), 8)
 
 
+def test_a_context_that_is_not_known_has_no_room() -> None:
+    with pytest.raises(ConfigError, match="not known"):
+        room_for(1, Sampling(max_tokens=1), None)
+
+
 def test_context_lengths() -> None:
     assert context_of(CONFIG, 8) == 8
     assert context_of(remote("http://u", context_length=4), 8) == 4

@@ -16,6 +16,7 @@ from rollbook.policy.remote import RemoteConfig
 from rollbook.policy.sglang import SglangPolicy
 from rollbook.trace.call import Finish, LogprobKind, Sampling
 from rollbook.trace.ending import Reason, RolloutFailure
+from tests.policy.held import sampled
 from tests.policy.serving import serving
 
 PROMPT = np.array([1, 2, 3], np.int32)
@@ -82,7 +83,7 @@ async def connected(server, seconds=10.0, experts=None, **changes):
 def ask(server, *, sampling=SAMPLING, prompt=PROMPT, **changes):
     async def run():
         async with connected(server, **changes) as policy:
-            return await policy.sample(prompt, sampling, session="r1")
+            return await sampled(policy, prompt, sampling, session="r1")
 
     return asyncio.run(run())
 
@@ -144,7 +145,7 @@ def test_the_names_of_requests_never_begin_like_each_other():
         async with connected(server) as one, connected(server) as other:
             for policy in (one, other):
                 for session in ("r1", "r10", "r1.1", *["r1"] * 9):
-                    await policy.sample(PROMPT, SAMPLING, session=session)
+                    await sampled(policy, PROMPT, SAMPLING, session=session)
 
     asyncio.run(run())
     names = [body["rid"] for body, _ in server.asked]
@@ -164,7 +165,7 @@ def test_one_label_counts_only_where_nothing_changed_meanwhile():
     async def run():
         async with connected(server) as policy:
             policy.tell_version(6)
-            return [(await policy.sample(PROMPT, SAMPLING, session="s")).versions for _ in range(4)]
+            return [(await sampled(policy, PROMPT, SAMPLING, session="s")).versions for _ in range(4)]
 
     assert asyncio.run(run()) == [((0, 2),), (), ((1, 2),), ((6, 2),)]
 
@@ -178,17 +179,12 @@ def test_what_was_aborted_keeps_its_tokens_and_no_prompt_count_is_made_up():
     assert (len(none.token_ids), none.versions) == (0, ())
 
 
-def test_a_stop_string_ends_where_the_tokens_do():
-    sampling = Sampling(max_tokens=8, seed=5, stop=("6",))
-    stopped = {"type": "stop", "matched": "6"}
-
-    def spell(ids):
-        return "".join(map(str, ids))
-
-    made = ask(Server(reply(ids=(5, 6), finish=stopped)), sampling=sampling, decode=spell)
+def test_a_stop_string_ends_it_where_it_was_asked_for():
+    stopped = reply(ids=(5, 6), finish={"type": "stop", "matched": "6"})
+    made = ask(Server(stopped), sampling=Sampling(max_tokens=8, seed=5, stop=("6",)))
     assert made.finish is Finish.STOP_STRING
-    with pytest.raises(RolloutFailure, match="behind the stop string"):
-        ask(Server(reply(ids=(5, 6, 7), finish=stopped)), sampling=sampling, decode=spell)
+    with pytest.raises(RolloutFailure, match="no end of a turn"):
+        ask(Server(stopped))
 
 
 def test_routed_experts_are_of_the_pass_that_each_token_came_from():
@@ -269,7 +265,7 @@ def test_a_cancelled_request_is_aborted_by_its_own_name():
 
     async def run():
         async with connected(server) as policy:
-            task = asyncio.create_task(policy.sample(PROMPT, SAMPLING, session="r1"))
+            task = asyncio.create_task(sampled(policy, PROMPT, SAMPLING, session="r1"))
             while not server.asked:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             task.cancel()

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from rollbook.errors import ConfigError, UsageError
 from rollbook.policy import EngineBusy
-from rollbook.policy.endpoint import NO_CONTEXT, TextCall
+from rollbook.policy.endpoint import TextCall
 from rollbook.policy.http import EngineAddress
 from rollbook.policy.llamacpp_server import EmbeddedServer, ServerConfig
 from rollbook.policy.remote import RemoteConfig
@@ -138,7 +138,7 @@ def test_a_used_up_quota_is_not_waited_for():
 @pytest.mark.parametrize(
     "changes",
     [{"top_k": 5}, {"min_p": 0.1}, {"repetition_penalty": 1.1}, {"grammar": "g"}, {"stop_token_ids": (1,)},
-     {"stop": ("a",) * 5}, {"max_tokens": None}, {"max_tokens": NO_CONTEXT}],
+     {"stop": ("a",) * 5}, {"max_tokens": None}, {"max_tokens": 2**31 - 1}],
 )  # fmt: skip
 def test_what_the_route_has_no_field_for_is_never_sent(changes):
     endpoint = Endpoint()
@@ -154,7 +154,7 @@ def test_the_context_is_what_the_endpoint_says_or_what_is_set_or_not_known():
             return policy.info.context_length
 
     listed = {"data": [{"id": "m", "max_model_len": 100}, {"id": "o", "max_model_len": 5}]}
-    assert asyncio.run(run()) == NO_CONTEXT
+    assert asyncio.run(run()) is None
     assert asyncio.run(run(listed)) == 100
     assert asyncio.run(run(listed, context_length=60)) == 60
     assert asyncio.run(run({"data": []}, context_length=60)) == 60

@@ -14,7 +14,8 @@ from rollbook.errors import ConfigError, UsageError
 from rollbook.policy import Completion, EngineBusy
 from rollbook.policy.vllm import Route, VllmPolicy
 from rollbook.trace import Finish, LogprobKind, Reason, RolloutFailure, Sampling
-from tests.policy.serving import STOP_ID, VllmServer, remote, serving, spell
+from tests.policy.held import sampled
+from tests.policy.serving import STOP_ID, VllmServer, remote, serving
 
 PROMPT = np.array([4, 5, 6], np.int32)
 ROUTES = list(Route)
@@ -26,7 +27,7 @@ def ask(
     """One call of a started client."""
 
     async def one(policy: VllmPolicy) -> Completion:
-        return await policy.sample(PROMPT, sampling or Sampling(max_tokens=8), session="r0")
+        return await sampled(policy, PROMPT, sampling or Sampling(max_tokens=8), session="r0")
 
     return started(server, one, route=route, **config)
 
@@ -167,7 +168,7 @@ def test_what_the_engine_does_not_say_is_none(route: Route) -> None:
 )
 def test_finishes(route: Route, choice: dict[str, Any], finish: Finish) -> None:
     sampling = Sampling(max_tokens=8, stop=(" STOP",), stop_token_ids=(2,))
-    assert ask(VllmServer(answers(**choice)), sampling, route=route, decode=spell).finish is finish
+    assert ask(VllmServer(answers(**choice)), sampling, route=route).finish is finish
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -223,27 +224,10 @@ def test_one_choice_is_asked_for() -> None:
         ask(VllmServer(two))
 
 
-# Stop strings.
-
-
 @pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("ids", [[1, 20, 30], [1, 2]])
-def test_a_stop_string_ends_the_ids(route: Route, ids: list[int]) -> None:
-    server = VllmServer(answers(token_ids=ids, stop_reason=" STOP"))
-    with pytest.raises(RolloutFailure, match="stop string") as caught:
-        ask(server, Sampling(max_tokens=8, stop=(" STOP",)), route=route, decode=spell)
-    assert caught.value.reason is Reason.ENGINE_CONTRACT
-
-
-def test_the_text_route_tells_it_without_a_tokenizer() -> None:
-    server = VllmServer(answers(token_ids=[1, 20, 30], stop_reason=" STOP"))
-    with pytest.raises(RolloutFailure, match="behind the stop string"):
-        ask(server, Sampling(max_tokens=8, stop=(" STOP",)), route=Route.COMPLETIONS)
-
-
-def test_a_stop_string_that_was_not_asked_for_is_none() -> None:
+def test_a_stop_string_that_was_not_asked_for_is_none(route: Route) -> None:
     with pytest.raises(RolloutFailure, match="no end of a turn"):
-        ask(VllmServer(answers(token_ids=[1, 20], stop_reason=" STOP")), decode=spell)
+        ask(VllmServer(answers(token_ids=[1, 20], stop_reason=" STOP")), route=route)
 
 
 # Failures.
@@ -287,7 +271,7 @@ def test_a_cancelled_call_closes_its_connection() -> None:
     server = VllmServer(hang)
 
     async def leave(policy: VllmPolicy) -> int:
-        task = asyncio.create_task(policy.sample(PROMPT, Sampling(max_tokens=8), session="r0"))
+        task = asyncio.create_task(sampled(policy, PROMPT, Sampling(max_tokens=8), session="r0"))
         await arrived.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -306,13 +290,13 @@ def test_no_call_before_the_start_or_behind_the_end() -> None:
         async with serving(VllmServer().handle) as url:
             policy = VllmPolicy(remote(url))
             with pytest.raises(UsageError, match="call start"):
-                await policy.sample(PROMPT, Sampling(max_tokens=1), session="r0")
+                await sampled(policy, PROMPT, Sampling(max_tokens=1), session="r0")
             await policy.start()
             await policy.start()
             await policy.close()
             await policy.close()
             with pytest.raises(UsageError, match="call start"):
-                await policy.sample(PROMPT, Sampling(max_tokens=1), session="r0")
+                await sampled(policy, PROMPT, Sampling(max_tokens=1), session="r0")
 
     asyncio.run(main())
 
@@ -384,7 +368,9 @@ def test_nobody_listens() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(("status", "problem"), [(503, "not ready"), (404, "refused"), (401, "refuses access")])
+@pytest.mark.parametrize(
+    ("status", "problem"), [(503, "not ready"), (404, "no such kind of engine"), (401, "refuses access")]
+)
 def test_a_server_that_is_not_up(status: int, problem: str) -> None:
     async def refuse(request: web.Request) -> web.Response:
         return web.Response(status=status)

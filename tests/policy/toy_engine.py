@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +32,7 @@ class ToyEngine:
 
     echo: bool = True
     count: bool = True
-    context: int = 4096
+    context: int | None = 4096
     said: LogprobKind = LogprobKind.RAW
     kind: LogprobKind = LogprobKind.RAW
     """What the logprobs are."""
@@ -44,6 +45,8 @@ class ToyEngine:
     """Tokens behind an end-of-turn token."""
     drops_word: bool = False
     """The tokens of a stop string are not returned."""
+    behind_word: int = 0
+    """Tokens behind a stop string that are returned."""
     one_more: bool = False
     rescored: int = 0
     noise: float = 0.0
@@ -105,7 +108,8 @@ class ToyEngine:
         for name in self.refuses:
             if getattr(sampling, name) != getattr(neutral, name):
                 raise ConfigError(f"the toy has no {name}")
-        if len(prompt) + (sampling.max_tokens or 1) > self.context and not self.takes_all:
+        room = math.inf if self.context is None else self.context
+        if len(prompt) + (sampling.max_tokens or 1) > room and not self.takes_all:
             raise RolloutFailure(Reason.CONTEXT_OVERFLOW, "it does not fit")
 
     def _heard(self, sampling: Sampling) -> Sampling:
@@ -133,7 +137,8 @@ class ToyEngine:
             word = next((word for word in sampling.stop if word in text), None)
             if word is not None:
                 kept = len(ids) - (len(byte_ids(word)) if self.drops_word else 0)
-                return ids[:kept], logprobs[:kept], Finish.STOP_STRING
+                ids, logprobs = ids[:kept], logprobs[:kept]
+                return ids + ids[:1] * self.behind_word, logprobs + logprobs[:1] * self.behind_word, Finish.STOP_STRING
         return ids, logprobs, Finish.LENGTH
 
     def _next(

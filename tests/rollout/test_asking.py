@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import msgspec
@@ -53,6 +54,14 @@ def test_a_busy_engine_is_waited_out_and_counted_with_the_request_that_got_throu
     assert [(call.tries, call.error) for call in trace.calls] == [(3, None), (1, None)]
     assert trace.tail.times is not None
     assert trace.tail.times.limiter > 0.01
+
+
+@pytest.mark.parametrize("told", [math.nan, -math.inf, -1.0])
+def test_a_wait_that_is_no_wait_breaks_no_waiting(told: float) -> None:
+    trace = play(Talk(), EngineBusy(Reason.RATE_LIMITED, "429", told), says("five"), **retries(0))
+    assert (why(trace), trace.calls[0].tries) == (Reason.FINAL_ANSWER, 2)
+    assert trace.tail.times is not None
+    assert math.isfinite(trace.tail.times.limiter)
 
 
 def test_tries_before_a_failure_belong_to_it_and_not_to_the_next_request() -> None:

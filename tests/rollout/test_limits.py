@@ -55,6 +55,13 @@ def test_each_limit_alone_at_its_exact_boundary() -> None:
     assert ending(Budget(limits(deadline=2.0), seconds=2.0)) is Reason.DEADLINE
 
 
+def test_a_context_that_is_not_known_cuts_nothing() -> None:
+    found = Budget(limits(max_generation=5)).allowance(1 << 40, None)
+    assert found == Allowance(5, Reason.GENERATION_LIMIT)
+    with pytest.raises(ConfigError, match="max_generation or max_tokens"):
+        Budget(limits(max_turns=3)).allowance(1, None)
+
+
 def test_a_prompt_beyond_the_context_never_asks_for_a_negative_number() -> None:
     found = Budget(limits(max_generation=512)).allowance(273, 256)
     assert isinstance(found, Ending)

@@ -44,3 +44,13 @@ def test_a_stop_string_is_believed_only_where_one_was_asked_for(stop: tuple[str,
     trace = run_one(Talk, script, stop=stop)
     assert trace.ending is not None
     assert trace.ending.reason is reason
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"), [("done\n\n!", "behind the stop string"), ("done\n", "end before a stop")]
+)
+def test_a_reply_ends_with_the_token_that_completes_the_stop_string(text: str, problem: str) -> None:
+    trace = run_one(Talk, Script([reply(byte_ids(text), Finish.STOP_STRING)]), stop=("\n\n",))
+    assert trace.ending is not None
+    assert (trace.ending.reason, trace.graph.sampled_count) == (Reason.ENGINE_CONTRACT, 0)
+    assert problem in trace.ending.detail

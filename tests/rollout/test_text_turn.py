@@ -13,7 +13,7 @@ from rollbook.envs import Environment, StepResult, tool
 from rollbook.errors import RecordError, UsageError
 from rollbook.export import export
 from rollbook.policy import EngineBusy, PolicyInfo
-from rollbook.policy.endpoint import NO_CONTEXT, TextCall, TextEndpoint, TextReply
+from rollbook.policy.endpoint import TextCall, TextEndpoint, TextReply
 from rollbook.rollout import Limits, LoadedPolicy, RolloutSettings, rollout
 from rollbook.rollout.text_turn import read_calls
 from rollbook.store import RunReader, RunWriter
@@ -50,7 +50,7 @@ class Speaker(TextEndpoint):
     """Says what it is told to, in order."""
 
     script: list
-    context_length: int = NO_CONTEXT
+    context_length: int | None = None
     asked: list = field(default_factory=list)
 
     @property
@@ -103,7 +103,7 @@ class Asking(Environment):
         return 0.5
 
 
-def play(env, *script, limits=None, context_length=NO_CONTEXT, sampling=None, sink=None):
+def play(env, *script, limits=None, context_length=None, sampling=None, sink=None):
     speaker = Speaker(list(script), context_length)
     settings = RolloutSettings(limits=limits or Limits(), sampling=sampling or Sampling())
     task = Task(id="t", prompt="what is 1 + 2?")

@@ -336,12 +336,22 @@ def test_an_abort_before_the_first_token_leaves_a_call_without_a_node() -> None:
     assert (trace.calls[0].node, trace.calls[1].node, len(trace.policy_nodes)) == (None, None, 0)
 
 
-def test_what_was_sampled_is_kept_where_the_engine_refuses_to_go_on() -> None:
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ConfigError("HTTP 400"), "HTTP 400"),
+        (ValueError("broke"), "the policy: ValueError: broke"),
+        (TimeoutError("late"), "the policy: TimeoutError: late"),
+    ],
+)
+def test_what_was_sampled_is_kept_where_the_engine_refuses_to_go_on(error: Exception, told: str) -> None:
+    """Also where one's own policy breaks."""
     partial = completion(ids_of("fi", stop=False), Finish.ABORT)
-    trace = play(Talk(), partial, ConfigError("HTTP 400"))
+    trace = play(Talk(), partial, error)
     assert why(trace) is Reason.INTERNAL
+    assert told in detail(trace)
     assert trace.graph.sampled_count == len(partial.token_ids)
-    assert [(call.finish, call.error) for call in trace.calls] == [(Finish.ERROR, "HTTP 400"), (Finish.ABORT, None)]
+    assert [(call.finish, call.error) for call in trace.calls] == [(Finish.ERROR, told), (Finish.ABORT, None)]
 
 
 def test_aborts_under_a_stop_string_are_calls_of_the_record_each() -> None:

@@ -71,9 +71,10 @@ def test_what_is_no_engine_behind_a_url_is_not_asked(name: str, tmp_path: Path) 
     asyncio.run(refuse_unfit(LoadedPolicy(policy, renderer(model_folder(tmp_path)))))
 
 
-def test_the_runs_own_sampling_is_held_to_the_contract_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fault", [Fault.NAN, Fault.ALTERED_IDS])
+def test_the_runs_own_sampling_is_held_to_the_contract_too(fault: Fault, tmp_path: Path) -> None:
     folder = model_folder(tmp_path)
-    with fake(Dialect.VLLM, folder, check=Fault.NAN) as engine:
+    with fake(Dialect.VLLM, folder, check=fault) as engine:
         loaded = load_policy(f"vllm:{engine.url}", tokenizer=folder)
         with pytest.raises(UsageError, match="not fit to train on with this sampling"):
             asyncio.run(refuse_unfit(loaded, Sampling(temperature=0.7)))

@@ -86,9 +86,9 @@ def _show(report: PolicyReport) -> None:
     out = console()
     rows = [(each.verdict.value, each.about.value, each.detail) for each in report.findings]
     show_table(out, f"Policy {report.name}", ("", "promise", "what was seen"), rows, form="kkl")
-    out.print(
-        visible(f"{report.engine}, {report.context_length} tokens of context; {report.requests} requests were made.")
-    )
+    length = report.context_length
+    room = "a context of unknown length" if length is None else f"{length} tokens of context"
+    out.print(visible(f"{report.engine}, {room}; {report.requests} requests were made."))
     if report.broken:
         out.print(visible(f"Training on its tokens would be wrong: {_names(report.broken)}."))
     elif report.fit:

@@ -42,6 +42,8 @@ PLACES = 8
 """Tokens whose logprobs are looked at for their kind."""
 MOST = 64
 """Tokens within which a short turn should end."""
+MOST_ABORTED = 2048
+"""Tokens of a generation that is cancelled."""
 MOST_OVERFLOW = 1 << 22
 """Tokens of a context that is not overrun: the request alone would have megabytes."""
 VERY_HOT, HOT = 1000.0, 2.0
@@ -189,7 +191,8 @@ async def _continuation(prober: Prober) -> PolicyFinding:
 
 async def _cache(prober: Prober) -> PolicyFinding:
     about = PolicyCheck.CACHE
-    prompt = prober.inputs.long(max(min(LONG, prober.policy.info.context_length * 3 // 4 - MOST), 1))
+    length = prober.policy.info.context_length
+    prompt = prober.inputs.long(LONG if length is None else max(min(LONG, length * 3 // 4 - MOST), 1))
     first = await prober.ask(prompt, replace(GREEDY, max_tokens=8))
     if not isinstance(first, Completion):
         return judge.refused(about, first)
@@ -200,7 +203,7 @@ async def _cache(prober: Prober) -> PolicyFinding:
 
 async def _overflow(prober: Prober) -> PolicyFinding:
     length = prober.policy.info.context_length
-    if length > MOST_OVERFLOW:
+    if length is None or length > MOST_OVERFLOW:
         return judge.no_overflow(length)
     answer = await prober.ask(prober.inputs.long(length + 1), ONE)
     return judge.judge_overflow(answer, length + 1, length)
@@ -212,8 +215,9 @@ async def _abort(prober: Prober) -> PolicyFinding:
     start = clock()
     answers = [await prober.ask(prompt, ONE)]
     before = clock() - start
-    room = prober.policy.info.context_length - len(prompt)
-    long = [replace(FREE, seed=seed, max_tokens=max(min(2048, room), 1)) for seed in range(TURNS)]
+    length = prober.policy.info.context_length
+    most = MOST_ABORTED if length is None else max(min(MOST_ABORTED, length - len(prompt)), 1)
+    long = [replace(FREE, seed=seed, max_tokens=most) for seed in range(TURNS)]
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(prober.ask(prompt, sampling)) for sampling in long]
         await asyncio.wait(tasks, timeout=RUNNING)

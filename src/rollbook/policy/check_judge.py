@@ -15,8 +15,9 @@ import numpy.typing as npt
 from rollbook.policy.check_asking import Answer, Asked, Refused
 from rollbook.policy.check_report import PolicyCheck, PolicyFinding, PolicyVerdict
 from rollbook.policy.protocol import Completion, TokenIds
+from rollbook.policy.stopping import check_stop_string
 from rollbook.trace.call import Finish, LogprobKind
-from rollbook.trace.ending import Reason
+from rollbook.trace.ending import Reason, RolloutFailure
 
 __all__ = [
     "found_kind",
@@ -127,13 +128,15 @@ def judge_stop_string(answer: Answer, word: str | None, text_of: Callable[[Token
         return refused(about, answer)
     if word is None:
         return PolicyFinding(about=about, verdict=UNKNOWN, detail="the model's reply has no text to stop at")
-    stopped, kept = answer.finish is Finish.STOP_STRING, word in text_of(answer.token_ids)
-    verdict, detail = {
-        (True, True): (FINE, "ids are kept to the token that completes the string"),
-        (True, False): (DIFFERS, "the tokens of the stop string were sampled but are not returned"),
-        (False, True): (BROKEN, f"ignored: the reply holds it and ended as {answer.finish}"),
-        (False, False): (UNKNOWN, "the model went another way this time"),
-    }[stopped, kept]
+    verdict, detail = UNKNOWN, "the model went another way this time"
+    if answer.finish is Finish.STOP_STRING:
+        verdict, detail = FINE, "ids are kept to the token that completes the string"
+        try:
+            check_stop_string((word,), answer.token_ids, text_of)
+        except RolloutFailure as failure:
+            verdict, detail = BROKEN, failure.detail
+    elif word in text_of(answer.token_ids):
+        verdict, detail = BROKEN, f"ignored: the reply holds it and ended as {answer.finish}"
     return PolicyFinding(about=about, verdict=verdict, detail=detail)
 
 
@@ -286,9 +289,11 @@ def judge_overflow(answer: Answer, size: int, context_length: int) -> PolicyFind
     return PolicyFinding(about=about, verdict=DIFFERS, detail=detail)
 
 
-def no_overflow(context_length: int) -> PolicyFinding:
-    """A context that is too long for a prompt beyond it."""
+def no_overflow(context_length: int | None) -> PolicyFinding:
+    """A context that is too long for a prompt beyond it, or of a length that is not known."""
     detail = f"a context of {context_length} tokens is too long to overrun"
+    if context_length is None:
+        detail = "the length of the context is not known"
     return PolicyFinding(about=PolicyCheck.OVERFLOW, verdict=UNKNOWN, detail=detail)
 
 

@@ -94,8 +94,8 @@ class PolicyReport(msgspec.Struct, frozen=True, kw_only=True):
     """The policy's name."""
     engine: str
     """As it names itself, with its version."""
-    context_length: int
-    """Tokens of prompt and reply together."""
+    context_length: int | None
+    """Tokens of prompt and reply together; None: not known."""
     requests: int
     """How many requests were made."""
     findings: tuple[PolicyFinding, ...]

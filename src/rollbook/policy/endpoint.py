@@ -16,10 +16,7 @@ from rollbook.trace.ending import Reason, RolloutFailure
 from rollbook.trace.message import Message
 from rollbook.trace.tools import ToolSpec
 
-__all__ = ["NO_CONTEXT", "TextCall", "TextEndpoint", "TextReply"]
-
-NO_CONTEXT = 2**31 - 1
-"""The context length of an endpoint that does not say one."""
+__all__ = ["TextCall", "TextEndpoint", "TextReply"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class TextEndpoint(ABC):
     @property
     @abstractmethod
     def info(self) -> PolicyInfo:
-        """Known after `start`; a context length of `NO_CONTEXT` where the endpoint does not say it."""
+        """Known after `start`."""
 
     @abstractmethod
     async def start(self) -> None:

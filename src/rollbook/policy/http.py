@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from math import inf, isnan
+from math import inf
 from time import time
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ from rollbook.policy.address import check_key, redacted, url_problem
 from rollbook.policy.protocol import EngineBusy
 from rollbook.trace.ending import Reason, RolloutFailure
 
-__all__ = ["EngineAddress", "HttpClient", "HttpReply", "check_descriptors", "error_of", "failure_of"]
+__all__ = ["EngineAddress", "HttpClient", "HttpReply", "NoSuchRoute", "check_descriptors", "error_of", "failure_of"]
 
 _Type = TypeVar("_Type")
 
@@ -35,8 +35,7 @@ KEPT_SECONDS = 4.0
 sent at that moment is lost."""
 OTHER_DESCRIPTORS = 128
 """File descriptors that a process may need beside its connections."""
-MAX_RETRY_AFTER = 3600.0
-"""The longest wait that an engine can ask for, in seconds."""
+_NO_ROUTE = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
 LEAST_SECRET = 8
 """Characters of a key that is looked for in errors; a shorter one (``none``, ``EMPTY``) guards nothing."""
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
@@ -177,6 +176,10 @@ class HttpClient:
         return reply
 
 
+class NoSuchRoute(ConfigError):
+    """The server has no route of that name: it is another kind of server, or an older one."""
+
+
 def failure_of(reply: HttpReply) -> Exception:
     """The failure that an HTTP status stands for."""
     message, _ = error_of(reply)
@@ -189,7 +192,8 @@ def failure_of(reply: HttpReply) -> Exception:
         return RolloutFailure(Reason.ENGINE_UNREACHABLE, detail)
     if reply.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return UsageError(f"the engine refuses access ({detail})")
-    return ConfigError(f"the engine refused the request ({detail})")
+    refused = f"the engine refused the request ({detail})"
+    return NoSuchRoute(refused) if reply.status in _NO_ROUTE else ConfigError(refused)
 
 
 def error_of(reply: HttpReply) -> tuple[str, str]:
@@ -266,10 +270,9 @@ def _retry_after(value: str | None) -> float | None:
     if value is None:
         return None
     try:
-        seconds = float(value)
+        return float(value)
     except ValueError:
         try:
-            seconds = parsedate_to_datetime(value).timestamp() - time()
+            return parsedate_to_datetime(value).timestamp() - time()
         except (ValueError, OverflowError):
             return None
-    return None if isnan(seconds) else min(max(seconds, 0.0), MAX_RETRY_AFTER)

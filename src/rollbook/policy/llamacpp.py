@@ -15,7 +15,7 @@ from rollbook.policy.http import HttpClient
 from rollbook.policy.llamacpp_wire import ModelMeta, check_sampling, probe_body
 from rollbook.policy.logprob_kind import LISTED, Listed, find_kind
 from rollbook.policy.pieces import PieceSampler
-from rollbook.policy.protocol import Completion, PolicyInfo, TokenIds, check_completion
+from rollbook.policy.protocol import Completion, PolicyInfo, TokenIds
 from rollbook.policy.remote import GREETING_SECONDS, RemoteClient, RemoteConfig, context_of, room_for, served_model
 from rollbook.trace.call import Sampling
 
@@ -63,10 +63,8 @@ class LlamacppPolicy(RemoteClient):
         limit = room_for(len(prompt), sampling, self.info.context_length)
         told = self._link.version
         found = await self._sampler(self._link.http).sample(prompt, sampling, limit, session)
-        completion = replace(
+        return replace(
             found,
             logprob_kind=self.info.logprob_kind,
             versions=() if told is None else ((told, len(found.token_ids)),),
         )
-        check_completion(completion, prompt, sampling)
-        return completion

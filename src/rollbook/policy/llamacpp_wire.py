@@ -19,11 +19,11 @@ from rollbook.trace.call import Finish, Sampling
 from rollbook.trace.ending import Reason, RolloutFailure
 
 __all__ = [
+    "FINISHES",
     "ModelMeta",
     "Reply",
     "check_sampling",
     "completion_body",
-    "finish_of",
     "probe_body",
     "refusal_of",
     "rescore_body",
@@ -31,6 +31,8 @@ __all__ = [
 
 ENGINE_SEED = 2**32 - 1
 """The seed that makes the engine choose one."""
+FINISHES = {"eos": Finish.STOP, "limit": Finish.LENGTH, "word": Finish.STOP_STRING}
+"""What the engine's ``stop_type`` says; every other word is none that ends a reply."""
 
 _NEUTRAL: dict[str, Any] = {
     "dynatemp_range": 0.0,
@@ -194,19 +196,6 @@ def probe_body(prompt: Sequence[int], sampling: Sampling, listed: int, time_limi
     """A request for one throw-away token whose reply lists the `listed` highest logprobs of its place."""
     whole = msgspec.structs.replace(sampling, grammar=_WHOLE)
     return completion_body(prompt, whole, limit=1, seed=sampling.seed, time_limit=time_limit) | {"n_probs": listed}
-
-
-def finish_of(stop_type: str, last: int, stop_ids: frozenset[int]) -> Finish:
-    """Our finish for the engine's. Raises `RolloutFailure` (`engine_contract`)."""
-    if last in stop_ids:
-        return Finish.STOP
-    match stop_type:
-        case "limit":
-            return Finish.LENGTH
-        case "word":
-            return Finish.STOP_STRING
-        case _:
-            raise RolloutFailure(Reason.ENGINE_CONTRACT, f"the engine stopped by {stop_type!r} behind id {last}")
 
 
 def refusal_of(reply: HttpReply) -> Exception:

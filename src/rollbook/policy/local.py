@@ -19,7 +19,7 @@ from rollbook.policy.http import EngineAddress, HttpClient
 from rollbook.policy.llamacpp_server import ENGINE, EmbeddedServer, ServerConfig
 from rollbook.policy.llamacpp_wire import ModelMeta, check_sampling
 from rollbook.policy.pieces import MAX_RESCORED, PIECE, PieceSampler
-from rollbook.policy.protocol import Completion, PolicyInfo, TokenIds, check_completion
+from rollbook.policy.protocol import Completion, PolicyInfo, TokenIds
 from rollbook.policy.remote import room_for
 from rollbook.trace.call import LogprobKind, Sampling
 from rollbook.trace.ending import Reason, RolloutFailure
@@ -127,9 +127,7 @@ class LocalPolicy:
             if self._sampler is None:
                 raise RolloutFailure(Reason.ENGINE_UNREACHABLE, "the embedded engine is not running")
             found = await self._sampler.sample(prompt, sampling, limit, session)
-        completion = replace(found, queue=queue, versions=((WEIGHTS_VERSION, len(found.token_ids)),))
-        check_completion(completion, prompt, sampling)
-        return completion
+        return replace(found, queue=queue, versions=((WEIGHTS_VERSION, len(found.token_ids)),))
 
     async def close(self) -> None:
         async with self._starting:

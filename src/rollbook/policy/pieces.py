@@ -21,10 +21,11 @@ import numpy as np
 from rollbook.policy.align import align, checked_logprob
 from rollbook.policy.http import HttpClient
 from rollbook.policy.inner_error import read_body
-from rollbook.policy.llamacpp_wire import Reply, completion_body, finish_of, refusal_of, rescore_body
+from rollbook.policy.llamacpp_wire import FINISHES, Reply, completion_body, refusal_of, rescore_body
 from rollbook.policy.protocol import Completion, TokenIds
 from rollbook.policy.remote import session_headers
-from rollbook.trace.call import LogprobKind, Sampling
+from rollbook.policy.stopping import checked_finish
+from rollbook.trace.call import Finish, LogprobKind, Sampling
 from rollbook.trace.ending import Reason, RolloutFailure
 
 __all__ = ["MAX_RESCORED", "PIECE", "PieceSampler"]
@@ -74,7 +75,7 @@ class PieceSampler:
             logprobs=logprobs,
             rescored=rescored,
             logprob_kind=LogprobKind.RAW,
-            finish=finish_of(final.stop_type, generation.tokens[-1], self.stop_ids),
+            finish=self._finish(generation, sampling, limit),
             engine_finish=final.stop_type,
             prompt_tokens=first.timings.cache_n + first.timings.prompt_n,
             cached_tokens=first.timings.cache_n,
@@ -82,6 +83,15 @@ class PieceSampler:
             prefill=sum(reply.timings.prompt_ms for reply in generation.replies) / 1000,
             decode=sum(reply.timings.predicted_ms for reply in generation.replies) / 1000,
         )
+
+    def _finish(self, generation: _Generation, sampling: Sampling, limit: int) -> Finish:
+        """Raises `RolloutFailure` (`engine_contract`), at the limit too where an id ended it that none of ours is."""
+        word, last = generation.replies[-1].stop_type, generation.tokens[-1]
+        said = FINISHES.get(word, Finish.ERROR)
+        if said is Finish.STOP and last not in self.stop_ids:
+            raise RolloutFailure(Reason.ENGINE_CONTRACT, f"the engine stopped by {word!r} behind id {last}")
+        tokens = len(generation.tokens)
+        return checked_finish(said, word, last=last, tokens=tokens, limit=limit, ends=self.stop_ids, stop=sampling.stop)
 
     async def _generate(
         self, prompt: list[int], sampling: Sampling, limit: int, headers: dict[str, str]

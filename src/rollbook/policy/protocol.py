@@ -1,13 +1,15 @@
 """The one thing that a policy does: token ids in, token ids and their log-probabilities out.
 
-Rules that every implementation keeps (`check_completion` holds them): ids are exactly those that the engine sampled;
-one logprob per id, aligned by id, from the same reply; a logprob that the engine left out and that a second request
-supplied is marked in `rescored`; whatever breaks this is an `engine_contract` failure, never a repair.
+Rules that every implementation keeps (who asks holds each reply to them, once, by `check_completion`): ids are exactly
+those that the engine sampled; one logprob per id, aligned by id, from the same reply; a logprob that the engine left
+out and that a second request supplied is marked in `rescored`; whatever breaks this is an `engine_contract` failure,
+never a repair.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import isnan
 from typing import Annotated, Any, Protocol, cast
 
 import msgspec
@@ -22,6 +24,10 @@ from rollbook.trace.node import TokenIds
 __all__ = ["Completion", "EngineBusy", "Policy", "PolicyInfo", "RemotePolicy", "TokenIds", "check_completion"]
 
 
+MAX_RETRY_AFTER = 3600.0
+"""The longest wait that an engine can ask for, in seconds."""
+
+
 class EngineBusy(RolloutFailure):
     """The engine refuses for load or while it is paused (HTTP 429, 503): the same request may be made again later.
 
@@ -29,9 +35,11 @@ class EngineBusy(RolloutFailure):
     """
 
     def __init__(self, reason: Reason, detail: object, retry_after: float | None = None) -> None:
-        """`retry_after`: seconds that the engine asks to wait; None: it does not say."""
+        """`retry_after`: seconds that the engine asks to wait, kept between 0 and `MAX_RETRY_AFTER`; None, or no
+        number at all: it does not say."""
         super().__init__(reason, detail)
-        self.retry_after = retry_after
+        asked = None if retry_after is None or isnan(retry_after) else retry_after
+        self.retry_after = None if asked is None else min(max(asked, 0.0), MAX_RETRY_AFTER)
 
     def __reduce__(self) -> tuple[type[EngineBusy], tuple[Reason, str, float | None]]:  # type: ignore[override]
         return type(self), (self.reason, self.detail, self.retry_after)
@@ -45,8 +53,8 @@ class PolicyInfo:
     """The policy's name in the one grammar, e.g. ``local:smollm2-135m``."""
     engine: str
     """The engine and its version, e.g. ``llama.cpp (xllamacpp 2026.10)``."""
-    context_length: int
-    """The most tokens of prompt and reply together."""
+    context_length: int | None
+    """The most tokens of prompt and reply together; None: not known."""
     logprob_kind: LogprobKind
     weights_hash: str = ""
     """sha256 of the file with the weights in hex; empty: not known."""

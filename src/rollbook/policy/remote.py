@@ -17,13 +17,14 @@ from urllib.parse import quote
 import msgspec
 
 from rollbook.errors import ConfigError, UsageError
-from rollbook.policy.http import EngineAddress, HttpClient
-from rollbook.policy.protocol import EngineBusy, PolicyInfo, RemotePolicy, TokenIds
+from rollbook.policy.http import EngineAddress, HttpClient, NoSuchRoute
+from rollbook.policy.protocol import EngineBusy, PolicyInfo, RemotePolicy
 from rollbook.trace.call import Sampling
 from rollbook.trace.ending import Reason, RolloutFailure
 
 __all__ = [
     "Link",
+    "Linked",
     "RemoteClient",
     "RemoteConfig",
     "ServedModel",
@@ -54,9 +55,6 @@ class RemoteConfig:
     """The served model's name; None: the only one that is served."""
     context_length: int | None = None
     """Tokens of prompt and reply together; None: as the engine says; a number: at most that."""
-    decode: Callable[[TokenIds], str] | None = None
-    """The text of ids, control tokens included: tells whether ids end where a stop string does. None: as far as the
-    engine's own reply tells."""
 
 
 class ServedModel(msgspec.Struct, frozen=True):
@@ -107,7 +105,7 @@ class Link:
             await self._client.open()
             try:
                 self._info = await greet(self._client)
-            except RolloutFailure as failure:
+            except (RolloutFailure, NoSuchRoute) as failure:
                 await self._client.close()
                 raise UsageError(f"{self.config.name}: {_remedy(failure)}") from failure
             except BaseException:
@@ -121,8 +119,8 @@ class Link:
             await self._client.close()
 
 
-class RemoteClient(RemotePolicy, ABC):
-    """What the clients of engines that take ids share; each adds its greeting and its `sample`."""
+class Linked(ABC):
+    """What is reached over one link, and known by its greeting."""
 
     def __init__(self, config: RemoteConfig) -> None:
         self._config = config
@@ -138,17 +136,25 @@ class RemoteClient(RemotePolicy, ABC):
     async def close(self) -> None:
         await self._link.close()
 
-    def tell_version(self, version: int | None) -> None:
-        """The policy version of the requests that are sent from now on, for an engine that gives none; None: not
-        known."""
-        self._link.version = version
-
     @abstractmethod
     async def _greet(self, http: HttpClient) -> PolicyInfo:
         """Ask the engine what it is. Raises `RolloutFailure` and `UsageError`."""
 
 
-def _remedy(failure: RolloutFailure) -> str:
+class RemoteClient(Linked, RemotePolicy):
+    """What the clients of engines that take ids share; each adds its greeting and its `sample`."""
+
+    def tell_version(self, version: int | None) -> None:
+        """The policy version of the requests that are sent from now on, for an engine that gives none; None: not
+        known."""
+        self._link.version = version
+
+
+def _remedy(failure: RolloutFailure | NoSuchRoute) -> str:
+    if isinstance(failure, NoSuchRoute):
+        return (
+            f"it is no such kind of engine, {failure}: see that the name fits it (vllm:, sglang:, llamacpp: or text:)"
+        )
     if isinstance(failure, EngineBusy):
         return f"the engine is not ready ({failure.detail}): wait until it is up, or resume it if it was paused"
     match failure.reason:
@@ -189,11 +195,13 @@ def context_of(config: RemoteConfig, offered: int | None) -> int:
     return config.context_length
 
 
-def room_for(prompt_tokens: int, sampling: Sampling, context_length: int) -> int:
+def room_for(prompt_tokens: int, sampling: Sampling, context_length: int | None) -> int:
     """The most tokens to ask for. Raises `RolloutFailure` (`context_overflow`) where they do not fit, and
-    `ConfigError` for an empty prompt."""
+    `ConfigError` for an empty prompt or a context that is not known."""
     if not prompt_tokens:
         raise ConfigError("an empty prompt cannot be continued")
+    if context_length is None:
+        raise ConfigError("the context length is not known: set one")
     room = context_length - prompt_tokens
     limit = room if sampling.max_tokens is None else sampling.max_tokens
     if limit > room or limit < 1:

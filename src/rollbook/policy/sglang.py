@@ -25,7 +25,7 @@ from rollbook.errors import ConfigError, UsageError
 from rollbook.policy.experts import experts_of_shape
 from rollbook.policy.http import HttpClient
 from rollbook.policy.logprob_kind import LISTED, Listed, find_kind
-from rollbook.policy.protocol import Completion, PolicyInfo, TokenIds, check_completion
+from rollbook.policy.protocol import Completion, PolicyInfo, TokenIds
 from rollbook.policy.remote import (
     GREETING_SECONDS,
     RemoteClient,
@@ -46,7 +46,7 @@ from rollbook.policy.sglang_wire import (
     probe_body,
     refusal_of,
 )
-from rollbook.policy.stopping import check_stop_string, finish_of
+from rollbook.policy.stopping import finish_of
 from rollbook.policy.versions import spans_of, version_of
 from rollbook.trace.call import Finish, Sampling
 from rollbook.trace.ending import Reason, RolloutFailure
@@ -124,9 +124,7 @@ class SglangPolicy(RemoteClient):
         )
         reply = await self._post(body, rid, session)
         completion = self._completion(reply, sampling, limit)
-        completion = replace(completion, versions=self._versions(reply, known, told))
-        check_completion(completion, prompt, sampling)
-        return completion
+        return replace(completion, versions=self._versions(reply, known, told))
 
     def _name(self, session: str) -> str:
         return f"{session}.{self._client}{next(self._numbers)}."
@@ -169,8 +167,8 @@ class SglangPolicy(RemoteClient):
         )
 
     def _finish(self, reply: Reply, sampling: Sampling, limit: int) -> Finish:
-        ids, reason, decode = reply.output_ids, reply.meta_info.finish_reason, self._config.decode
-        finish = finish_of(
+        ids, reason = reply.output_ids, reply.meta_info.finish_reason
+        return finish_of(
             reason.type,
             last=ids[-1] if ids else None,
             tokens=len(ids),
@@ -179,10 +177,6 @@ class SglangPolicy(RemoteClient):
             matched=None if isinstance(reason.matched, list) else reason.matched,
             stop=sampling.stop,
         )
-        if finish is Finish.STOP_STRING and decode is not None:
-            token_ids = np.array(ids, np.int32)
-            check_stop_string(str(reason.matched), len(ids), lambda tokens: decode(token_ids[:tokens]))
-        return finish
 
     def _versions(self, reply: Reply, known: str | None, told: int | None) -> tuple[tuple[int, int], ...]:
         """`known`, `told`: the label and the version that stood when the request was sent."""

@@ -12,12 +12,12 @@ from http import HTTPStatus
 from urllib.parse import urlsplit
 
 from rollbook.errors import UsageError
-from rollbook.policy.endpoint import NO_CONTEXT, TextEndpoint, TextReply
+from rollbook.policy.endpoint import TextEndpoint, TextReply
 from rollbook.policy.http import HttpClient, failure_of
 from rollbook.policy.protocol import PolicyInfo
 from rollbook.policy.remote import (
     GREETING_SECONDS,
-    Link,
+    Linked,
     RemoteConfig,
     ServedModel,
     ServedModels,
@@ -32,27 +32,17 @@ from rollbook.trace.tools import ToolSpec
 __all__ = ["TextPolicy"]
 
 
-class TextPolicy(TextEndpoint):
+class TextPolicy(Linked, TextEndpoint):
     """A model behind an OpenAI-style endpoint."""
 
     def __init__(self, config: RemoteConfig, *, limit_field: LimitField = LimitField.MAX_COMPLETION_TOKENS) -> None:
         """`config.model` is needed; `config.stop_ids` has no meaning here. Raises `UsageError`."""
         if config.model is None:
             raise UsageError(f"{config.name} names no model: write text:URL#MODEL")
-        self._config, self._model = config, config.model
-        self._link = Link(config)
+        super().__init__(config)
+        self._model = config.model
         self._limit_field = limit_field
         self._base = "" if urlsplit(config.address.url).path.strip("/") else "/v1"
-
-    @property
-    def info(self) -> PolicyInfo:
-        return self._link.info
-
-    async def start(self) -> None:
-        await self._link.start(self._greet)
-
-    async def close(self) -> None:
-        await self._link.close()
 
     async def _greet(self, http: HttpClient) -> PolicyInfo:
         return PolicyInfo(
@@ -71,10 +61,10 @@ class TextPolicy(TextEndpoint):
             raise failure_of(reply)
         return next((model for model in reply.decode(ServedModels).data if model.id == self._model), None)
 
-    def _context(self, listed: ServedModel | None) -> int:
+    def _context(self, listed: ServedModel | None) -> int | None:
         offered = None if listed is None else listed.max_model_len
         said = any(length is not None for length in (offered, self._config.context_length))
-        return context_of(self._config, offered) if said else NO_CONTEXT
+        return context_of(self._config, offered) if said else None
 
     async def reply(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], sampling: Sampling, session: str

@@ -59,9 +59,7 @@ class VllmPolicy(RemoteClient):
         reply = await self._link.http.send("POST", self._route, body, headers=session_headers(session))
         if reply.status != HTTPStatus.OK:
             raise refusal_of(reply)
-        completion = completion_of(reply, self._route, asked)
-        check_completion(completion, prompt, sampling)
-        return completion
+        return completion_of(reply, self._route, asked)
 
     def _asked(self, prompt: TokenIds, sampling: Sampling, limit: int, info: PolicyInfo | None) -> Asked:
         return Asked(
@@ -72,7 +70,6 @@ class VllmPolicy(RemoteClient):
             stop_ids=self._config.stop_ids,
             kind=LogprobKind.UNKNOWN if info is None else info.logprob_kind,
             version=self._link.version,
-            decode=self._config.decode,
         )
 
     async def _greet(self, http: HttpClient) -> PolicyInfo:

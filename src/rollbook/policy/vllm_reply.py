@@ -8,7 +8,6 @@ counts or what was asked is refused. Raw logprobs behind a grammar are of the al
 from __future__ import annotations
 
 from http import HTTPStatus
-from itertools import accumulate
 from typing import Annotated
 
 import msgspec
@@ -18,10 +17,9 @@ from rollbook.policy.align import checked_logprobs
 from rollbook.policy.experts import experts_in_npy
 from rollbook.policy.http import HttpReply, error_of, failure_of
 from rollbook.policy.protocol import Completion, TokenIds
-from rollbook.policy.stopping import check_stop_string, finish_of
+from rollbook.policy.stopping import finish_of
 from rollbook.policy.versions import Spans, spans_of
 from rollbook.policy.vllm_wire import Asked, Route
-from rollbook.trace.call import Finish
 from rollbook.trace.ending import Reason, RolloutFailure
 
 __all__ = ["completion_of", "listed_logprobs", "refusal_of"]
@@ -93,7 +91,6 @@ class _GenerateReply(_Reply):
 
 class _Lists(msgspec.Struct):
     token_logprobs: list[float]
-    tokens: list[str] = []
 
 
 class _CompletionsChoice(_Choice):
@@ -162,12 +159,10 @@ def completion_of(reply: HttpReply, route: Route, asked: Asked) -> Completion:
         matched=choice.stop_reason,
         stop=asked.sampling.stop,
     )
-    token_ids, routed = np.array(ids, np.int32), choice.routed_experts
-    if finish is Finish.STOP_STRING:
-        _check_stop(choice, token_ids, asked)
+    routed = choice.routed_experts
     details, metrics = body.usage.prompt_tokens_details, body.metrics or _Metrics()
     return Completion(
-        token_ids=token_ids,
+        token_ids=np.array(ids, np.int32),
         logprobs=checked_logprobs(logprobs, SENTINEL),
         logprob_kind=asked.kind,
         finish=finish,
@@ -220,16 +215,6 @@ def _check_counts(ids: list[int], logprobs: list[float], usage: _Usage, limit: i
         raise RolloutFailure(Reason.ENGINE_CONTRACT, detail)
     if len(ids) > limit:
         raise RolloutFailure(Reason.ENGINE_CONTRACT, f"{len(ids)} tokens, more than the {limit} asked for")
-
-
-def _check_stop(choice: _GenerateChoice | _CompletionsChoice, ids: TokenIds, asked: Asked) -> None:
-    decode = asked.decode
-    if decode is not None:
-        check_stop_string(str(choice.stop_reason), len(ids), lambda tokens: decode(ids[:tokens]))
-    elif isinstance(choice, _CompletionsChoice) and choice.logprobs is not None:
-        texts = list(accumulate(choice.logprobs.tokens, initial=""))
-        if len(texts) == len(ids) + 1:
-            check_stop_string(str(choice.stop_reason), len(ids), texts.__getitem__)
 
 
 def _versions(choice: _Choice, tokens: int, told: int | None) -> Spans:

@@ -7,7 +7,6 @@ takes the seed -1 for none. A stop string stays in the text, and so do its ids: 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -53,8 +52,6 @@ class Asked:
     kind: LogprobKind
     version: int | None = None
     """The policy version when the request was sent; None: nobody told it."""
-    decode: Callable[[TokenIds], str] | None = None
-    """Text of ids; None: as far as the reply tells."""
 
 
 def check_sampling(sampling: Sampling) -> None:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -22,8 +23,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from rollbook.errors import RollbookError
+from rollbook.errors import RollbookError, boundary
 from rollbook.policy.protocol import Completion, EngineBusy, TokenIds, check_completion
+from rollbook.policy.stopping import check_stop_string, checked_finish
 from rollbook.rollout.backoff import jittered
 from rollbook.rollout.limits import Allowance
 from rollbook.rollout.loaded import derive_seed
@@ -32,7 +34,7 @@ from rollbook.rollout.stopwatch import Part
 from rollbook.trace import Call, Finish, Reason, RolloutFailure, Sampling
 from rollbook.trace.columns import Column
 
-__all__ = ["Answer", "Request", "Segment", "ask", "joined", "patiently", "record_failure"]
+__all__ = ["Answer", "Request", "Segment", "ask", "failing", "joined", "patiently", "record_failure"]
 
 _Got = TypeVar("_Got")
 _Item = TypeVar("_Item", bound=np.generic)
@@ -43,6 +45,10 @@ EMPTY_ABORTS = 8
 """So many aborts in a row without a token are an engine that is going away."""
 MAX_SEGMENTS = 256
 """So many aborts within one turn are no weight updates."""
+
+
+class _PolicyError(RollbookError):
+    """Something that is no error of ours came out of a policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,21 +183,34 @@ async def patiently(state: RolloutState, once: Callable[[int], Awaitable[_Got]])
 
 
 async def _once(state: RolloutState, prompt: TokenIds, allowance: Allowance, earlier: int, tries: int) -> Segment:
-    """One request. One that failed, or that a deadline or a cancellation cut off, is recorded as a call without a
-    node."""
+    """One request."""
     seed = derive_seed(state.sampling.seed or 0, len(state.trace.calls) + earlier)
     sampling = msgspec.structs.replace(state.sampling, max_tokens=allowance.tokens, seed=seed)
     request = Request(sampling, state.watch.elapsed, tries)
-    try:
+    with failing(state, request):
         with state.watch.span(Part.ENGINE):
-            completion = await state.within_deadline(
-                state.loaded.policy.sample(prompt, sampling, session=state.trace.id)
-            )
+            completion = await state.within_deadline(_sampled(state, prompt, sampling))
         wall = state.watch.elapsed - request.started
         check_completion(completion, prompt, sampling)
         # The engine's own queue is no time of the rollout's; it cannot have been longer than the call.
         state.budget.seconds -= min(max(completion.queue or 0.0, 0.0), wall)
         finish = _finish(state, completion, allowance)
+    state.watch.add_engine(queue=completion.queue, prefill=completion.prefill, decode=completion.decode)
+    return Segment(completion, finish, request, wall, tries + completion.tries - 1)
+
+
+async def _sampled(state: RolloutState, prompt: TokenIds, sampling: Sampling) -> Completion:
+    """What the policy replies. An error of its own code is a failure like another: it loses no earlier segment."""
+    with boundary("the policy", _PolicyError):
+        return await state.loaded.policy.sample(prompt, sampling, session=state.trace.id)
+
+
+@contextmanager
+def failing(state: RolloutState, request: Request) -> Generator[None]:
+    """Records a request that fails, or that a deadline or a cancellation cuts off, as a call without a node; one that
+    the engine turned away for load is none."""
+    try:
+        yield
     except EngineBusy:
         raise
     except RollbookError as error:
@@ -200,8 +219,6 @@ async def _once(state: RolloutState, prompt: TokenIds, allowance: Allowance, ear
     except asyncio.CancelledError:
         record_failure(state, request, "cancelled while it ran")
         raise
-    state.watch.add_engine(queue=completion.queue, prefill=completion.prefill, decode=completion.decode)
-    return Segment(completion, finish, request, wall, tries + completion.tries - 1)
 
 
 def record_failure(state: RolloutState, request: Request, error: str) -> None:
@@ -222,40 +239,20 @@ def record_failure(state: RolloutState, request: Request, error: str) -> None:
 
 
 def _finish(state: RolloutState, completion: Completion, allowance: Allowance) -> Finish:
-    """Why the generation stopped, by its tokens: an engine's word alone is not believed.
-
-    Raises `RolloutFailure` (`engine_contract`) where the tokens do not bear it out.
-    """
+    """Why the generation stopped, by its tokens. Raises `RolloutFailure` (`engine_contract`) where they do not bear
+    out what the engine says."""
     ids, info = completion.token_ids, state.loaded.renderer.info
     if len(ids) and int(ids.max()) >= info.vocab_size:
         raise RolloutFailure(Reason.ENGINE_CONTRACT, f"id {ids.max()} is not in the vocabulary of {info.vocab_size}")
-    match completion.finish:
-        case Finish.ABORT:
-            return Finish.ABORT
-        case Finish.ERROR:
-            raise RolloutFailure(Reason.ENGINE_CONTRACT, f"an error came as a reply: {completion.engine_finish}")
-        case _ if int(ids[-1]) in info.stop_ids.union(state.sampling.stop_token_ids):
-            return Finish.STOP
-        case Finish.STOP_STRING if state.sampling.stop:
-            return _stop_string(state, ids)
-        case _ if len(ids) >= allowance.tokens:
-            return Finish.LENGTH
-        case finish:
-            raise RolloutFailure(
-                Reason.ENGINE_CONTRACT,
-                f"finish '{completion.engine_finish}' ({finish}) behind {len(ids)} of {allowance.tokens} tokens, the "
-                f"last id {ids[-1]} ends no turn",
-            )
-
-
-def _stop_string(state: RolloutState, ids: TokenIds) -> Finish:
-    """The last token completes the stop string, and no earlier one did: what came behind it was never asked for
-    (vLLM's speculative decoding has handed such tokens on, vllm-project/vllm#47616)."""
-    decode, stops = state.loaded.renderer.decode, state.sampling.stop
-    if any(stop in decode(ids[:-1]) for stop in stops):
-        raise RolloutFailure(
-            Reason.ENGINE_CONTRACT, "the reply holds tokens behind the one that completes a stop string"
-        )
-    if not any(stop in decode(ids) for stop in stops):
-        raise RolloutFailure(Reason.ENGINE_CONTRACT, "finish by a stop string, but the tokens spell none")
-    return Finish.STOP_STRING
+    finish = checked_finish(
+        completion.finish,
+        completion.engine_finish,
+        last=int(ids[-1]) if len(ids) else None,
+        tokens=len(ids),
+        limit=allowance.tokens,
+        ends=info.stop_ids.union(state.sampling.stop_token_ids),
+        stop=state.sampling.stop,
+    )
+    if finish is Finish.STOP_STRING:
+        check_stop_string(state.sampling.stop, ids, state.loaded.renderer.decode)
+    return finish

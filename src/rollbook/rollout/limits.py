@@ -80,8 +80,9 @@ class Budget:
     seconds: float = 0.0
     """Own time."""
 
-    def allowance(self, prompt_tokens: int, context_length: int) -> Allowance | Ending:
-        """How much the next request may sample, or the ending where it may not be sent."""
+    def allowance(self, prompt_tokens: int, context_length: int | None) -> Allowance | Ending:
+        """How much the next request may sample, or the ending where it may not be sent. `context_length`: None: not
+        known, so it cuts nothing. Raises `ConfigError` where nothing would."""
         limits = self.limits
         if limits.max_turns is not None and self.turns >= limits.max_turns:
             return Ending(Reason.MAX_TURNS, f"{self.turns} turns of {limits.max_turns}")
@@ -89,16 +90,20 @@ class Budget:
             return self.out_of_time()
         if limits.max_tokens is not None and self.tokens >= limits.max_tokens:
             return Ending(Reason.MAX_TOKENS, f"{self.tokens} sampled tokens of {limits.max_tokens}")
-        room = context_length - prompt_tokens
-        if room < 1:
-            return Ending(
-                Reason.CONTEXT_OVERFLOW, f"the prompt of {prompt_tokens} tokens leaves no room in {context_length}"
-            )
-        choices = [(room, Reason.CONTEXT_OVERFLOW)]
+        choices: list[tuple[int, Reason]] = []
+        if context_length is not None:
+            room = context_length - prompt_tokens
+            if room < 1:
+                return Ending(
+                    Reason.CONTEXT_OVERFLOW, f"the prompt of {prompt_tokens} tokens leaves no room in {context_length}"
+                )
+            choices.append((room, Reason.CONTEXT_OVERFLOW))
         if limits.max_tokens is not None:
             choices.append((limits.max_tokens - self.tokens, Reason.MAX_TOKENS))
         if limits.max_generation is not None:
             choices.append((limits.max_generation, Reason.GENERATION_LIMIT))
+        if not choices:
+            raise ConfigError("the policy's context length is not known: set Limits.max_generation or max_tokens")
         # On a tie the limit that was asked for explains the cut, so the last of equals wins.
         tokens, reason = min(reversed(choices), key=lambda choice: choice[0])
         return Allowance(tokens, reason)

@@ -8,18 +8,15 @@ as they came. A reply that was aborted, or that a filter stopped, is no turn: it
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import msgspec
 
-from rollbook.errors import RollbookError
 from rollbook.policy.endpoint import TextCall, TextEndpoint, TextReply
-from rollbook.policy.protocol import EngineBusy
 from rollbook.render.calls import Attempt, CallReader, Refused, json_arguments
-from rollbook.rollout.asking import Request, patiently, record_failure
+from rollbook.rollout.asking import Request, failing, patiently
 from rollbook.rollout.limits import Allowance
 from rollbook.rollout.loaded import derive_seed
 from rollbook.rollout.state import RolloutState
@@ -85,8 +82,7 @@ def _prompt_tokens(state: RolloutState) -> int:
 
 
 async def _once(state: RolloutState, endpoint: TextEndpoint, allowance: Allowance, tries: int) -> _Said:
-    """One request. One that failed, or that a deadline or a cancellation cut off, is recorded as a call without a
-    node."""
+    """One request."""
     graph, calls = state.trace.graph, state.trace.calls
     sampling = msgspec.structs.replace(
         state.sampling, max_tokens=allowance.tokens, seed=derive_seed(state.sampling.seed or 0, len(calls))
@@ -94,19 +90,11 @@ async def _once(state: RolloutState, endpoint: TextEndpoint, allowance: Allowanc
     request = Request(sampling, state.watch.elapsed, tries)
     path: list[int] = graph.path(state.leaf).tolist()
     messages = [graph.messages[node] for node in path]
-    try:
+    with failing(state, request):
         with state.watch.span(Part.ENGINE):
             asked = endpoint.reply(messages, state.tools.specs, sampling, state.trace.id)
             reply = await state.within_deadline(asked)
         _check(state, reply)
-    except EngineBusy:
-        raise
-    except RollbookError as error:
-        record_failure(state, request, str(error))
-        raise
-    except asyncio.CancelledError:
-        record_failure(state, request, "cancelled while it ran")
-        raise
     return _Said(reply, request, state.watch.elapsed - request.started, tries)
 
 

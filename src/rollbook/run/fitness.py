@@ -11,7 +11,7 @@ import msgspec
 
 from rollbook.errors import UsageError
 from rollbook.policy.check import QUICK, check_policy
-from rollbook.policy.protocol import RemotePolicy
+from rollbook.policy.protocol import RemotePolicy, check_completion
 from rollbook.rollout import LoadedPolicy
 from rollbook.trace import Message, Reason, Role, RolloutFailure, Sampling
 
@@ -41,8 +41,9 @@ async def _sample_once(loaded: LoadedPolicy, sampling: Sampling) -> None:
     settings a `UsageError`; a failure in transit says nothing of the next request, and the run itself deals with
     those."""
     prompt = loaded.renderer.open((Message(role=Role.USER, content="x"),), ()).token_ids
+    one = msgspec.structs.replace(sampling, max_tokens=1)
     try:
-        await loaded.policy.sample(prompt, msgspec.structs.replace(sampling, max_tokens=1), session="check")
+        check_completion(await loaded.policy.sample(prompt, one, session="check"), prompt, one)
     except RolloutFailure as failure:
         if failure.reason is Reason.ENGINE_CONTRACT:
             raise UsageError(

@@ -8,7 +8,7 @@ are of the tokenizer that lies beside it, in any form that `load_folder` takes, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import date as Date  # noqa: N812 (a parameter is called `date`)
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -23,7 +23,6 @@ from rollbook.policy import (
     RemoteName,
     ScriptedName,
     TextName,
-    TokenIds,
     load_script,
     parse_policy_name,
 )
@@ -88,7 +87,7 @@ def load_policy(
     if script is not None:
         return LoadedPolicy(script, renderer, name=name)
     if isinstance(parsed, RemoteName):
-        client = _remote_module(parsed).open_remote(parsed, renderer.info.stop_ids, renderer.decode, access)
+        client = _remote_module(parsed).open_remote(parsed, renderer.info.stop_ids, access)
         return LoadedPolicy(client, renderer, name=name)
     return LoadedPolicy(_embedded(parsed, files), renderer, name=name)
 
@@ -203,9 +202,7 @@ def _embedded(name: PolicyName, files: ModelFiles) -> Policy:
 class _Remote(Protocol):
     """`rollbook.run.remote`."""
 
-    def open_remote(
-        self, name: RemoteName, stop_ids: frozenset[int], decode: Callable[[TokenIds], str], access: Access
-    ) -> Policy: ...
+    def open_remote(self, name: RemoteName, stop_ids: frozenset[int], access: Access) -> Policy: ...
 
     def open_text(self, name: TextName, access: Access) -> Policy: ...
 

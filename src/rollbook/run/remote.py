@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rollbook.policy import EngineKind, Policy, RemoteName, TextName, TokenIds
+from rollbook.policy import EngineKind, Policy, RemoteName, TextName
 from rollbook.policy.http import EngineAddress
 from rollbook.policy.llamacpp import LlamacppPolicy
 from rollbook.policy.remote import RemoteConfig
@@ -22,17 +22,9 @@ _CLIENTS: dict[EngineKind, Callable[[RemoteConfig], Policy]] = {
 }
 
 
-def open_remote(
-    name: RemoteName, stop_ids: frozenset[int], decode: Callable[[TokenIds], str], access: Access
-) -> Policy:
-    """The client of one engine, not connected yet. `stop_ids`, `decode`: the renderer's."""
-    config = RemoteConfig(
-        name=str(name),
-        address=_address(name.url, access),
-        stop_ids=stop_ids,
-        model=name.model,
-        decode=decode,
-    )
+def open_remote(name: RemoteName, stop_ids: frozenset[int], access: Access) -> Policy:
+    """The client of one engine, not connected yet. `stop_ids`: the renderer's."""
+    config = RemoteConfig(name=str(name), address=_address(name.url, access), stop_ids=stop_ids, model=name.model)
     return _CLIENTS[name.engine](config)
 
 

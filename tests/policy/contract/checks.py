@@ -7,10 +7,10 @@ import asyncio
 import numpy as np
 import pytest
 
-from rollbook.policy import check_completion
 from rollbook.policy.weights import PauseMode
 from rollbook.trace import Finish, Reason, RolloutFailure, Sampling
 from tests.policy.contract.clients import Can, Check, Handle
+from tests.policy.held import sampled
 
 __all__ = ["CHECKS"]
 
@@ -40,8 +40,7 @@ async def replies_keep_the_contract(handle: Handle) -> None:
     async with handle.policy() as policy:
         for seed in range(4):
             sampling = Sampling(max_tokens=24, seed=seed)
-            done = await policy.sample(handle.ids, sampling, session=handle.session())
-            check_completion(done, handle.ids, sampling)
+            done = await sampled(policy, handle.ids, sampling, session=handle.session())
             assert done.logprob_kind is policy.info.logprob_kind
             assert done.tries >= 1
 
@@ -51,7 +50,7 @@ async def a_generation_ends_by_id_or_by_its_limit(handle: Handle) -> None:
         ends = set[Finish]()
         for seed in range(12):
             limit = 4 if seed % 2 else 160
-            done = await policy.sample(handle.ids, Sampling(max_tokens=limit, seed=seed), session=handle.session())
+            done = await sampled(policy, handle.ids, Sampling(max_tokens=limit, seed=seed), session=handle.session())
             ends.add(done.finish)
             inside = handle.stop_ids.intersection(done.token_ids[:-1].tolist())
             assert not inside
@@ -68,7 +67,7 @@ async def an_id_that_is_asked_for_ends_it(handle: Handle) -> None:
         plain = (await handle.greedy(policy, 8)).token_ids.tolist()
         end = next(each for each in plain[1:] if each not in handle.stop_ids)
         sampling = Sampling(temperature=0.0, max_tokens=8, seed=0, stop_token_ids=(end,))
-        done = await policy.sample(handle.ids, sampling, session=handle.session())
+        done = await sampled(policy, handle.ids, sampling, session=handle.session())
     assert done.token_ids.tolist() == plain[: plain.index(end) + 1]
     assert done.finish is Finish.STOP
 
@@ -83,8 +82,7 @@ async def a_stop_string_ends_it_with_its_last_token(handle: Handle) -> None:
         word = texts[at][len(texts[at - 2]) :]
         first = next(size for size, text in enumerate(texts) if word in text)
         sampling = Sampling(temperature=0.0, max_tokens=12, seed=0, stop=(word,))
-        done = await policy.sample(handle.ids, sampling, session=handle.session())
-        check_completion(done, handle.ids, sampling)
+        done = await sampled(policy, handle.ids, sampling, session=handle.session())
     assert done.token_ids.tolist() == plain[: first + 1].tolist()
     assert done.finish is Finish.STOP_STRING
 
@@ -95,7 +93,7 @@ async def a_prompt_without_room_is_refused_before_it_is_sent(handle: Handle) -> 
         longer = np.resize(handle.ids, policy.info.context_length)
         for prompt, limit in ((longer, 1), (longer[:-8], 9)):
             with pytest.raises(RolloutFailure) as caught:
-                await policy.sample(prompt, Sampling(max_tokens=limit), session=handle.session())
+                await sampled(policy, prompt, Sampling(max_tokens=limit), session=handle.session())
             assert caught.value.reason is Reason.CONTEXT_OVERFLOW
         assert handle.fake is None or len(handle.fake.log) == before
 
@@ -105,7 +103,7 @@ async def the_context_can_be_filled(handle: Handle) -> None:
     policy = handle.make(context_length=len(handle.prompt) + 6)
     await policy.start()
     try:
-        done = await policy.sample(handle.ids, Sampling(seed=1), session=handle.session())
+        done = await sampled(policy, handle.ids, Sampling(seed=1), session=handle.session())
     finally:
         await policy.close()
     assert len(done.token_ids) <= 6
@@ -123,7 +121,7 @@ async def a_seed_is_kept_to(handle: Handle) -> None:
     async with handle.policy() as policy:
         asked = [Sampling(max_tokens=16, seed=seed) for seed in (5, 5, 6)]
         same, again, other = [
-            (await policy.sample(handle.ids, each, session=handle.session())).token_ids.tolist() for each in asked
+            (await sampled(policy, handle.ids, each, session=handle.session())).token_ids.tolist() for each in asked
         ]
     assert same == again
     assert same != other
@@ -134,9 +132,9 @@ async def the_prefix_is_cached_over_turns(handle: Handle) -> None:
     async with handle.policy() as policy:
         session = handle.session()
         sampling = Sampling(max_tokens=8, seed=3)
-        first = await policy.sample(np.array(prompt, np.int32), sampling, session=session)
+        first = await sampled(policy, np.array(prompt, np.int32), sampling, session=session)
         longer = [*prompt, *first.token_ids.tolist(), *handle.prompt]
-        second = await policy.sample(np.array(longer, np.int32), sampling, session=session)
+        second = await sampled(policy, np.array(longer, np.int32), sampling, session=session)
     assert second.cached_tokens is not None
     assert 256 <= second.cached_tokens <= len(longer) - 1
     assert second.prompt_tokens in (None, len(longer))
@@ -148,8 +146,7 @@ async def many_at_once_do_not_mix(handle: Handle) -> None:
         async def one(number: int) -> None:
             prompt = np.array([*handle.prompt, *handle.prompt[: number + 1]], np.int32)
             sampling = Sampling(max_tokens=12, seed=number)
-            done = await policy.sample(prompt, sampling, session=f"many-{number}")
-            check_completion(done, prompt, sampling)
+            done = await sampled(policy, prompt, sampling, session=f"many-{number}")
             assert done.prompt_tokens in (None, len(prompt))
 
         async with asyncio.TaskGroup() as group:
@@ -160,7 +157,7 @@ async def many_at_once_do_not_mix(handle: Handle) -> None:
 async def a_cancelled_call_leaves_the_client_usable(handle: Handle) -> None:
     async with handle.policy() as policy:
         sampling = Sampling(max_tokens=handle.long, seed=1, temperature=1.0)
-        task = asyncio.ensure_future(policy.sample(handle.ids, sampling, session=handle.session()))
+        task = asyncio.ensure_future(sampled(policy, handle.ids, sampling, session=handle.session()))
         await asyncio.sleep(handle.underway / 2)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -178,7 +175,7 @@ async def after_the_end_nothing_is_sent(handle: Handle) -> None:
     info = policy.info
     await policy.close()
     with pytest.raises(Exception, match=r"closed|not connected"):
-        await policy.sample(handle.ids, Sampling(max_tokens=2), session=handle.session())
+        await sampled(policy, handle.ids, Sampling(max_tokens=2), session=handle.session())
     assert info.engine
     if handle.fake is not None:
         fake = handle.fake
@@ -188,7 +185,7 @@ async def after_the_end_nothing_is_sent(handle: Handle) -> None:
 async def an_abort_gives_the_tokens_so_far(handle: Handle) -> None:
     async with handle.policy() as policy, handle.controlled() as control:
         sampling = Sampling(max_tokens=handle.long, seed=4, temperature=0.0)
-        task = asyncio.ensure_future(policy.sample(handle.ids, sampling, session=handle.session()))
+        task = asyncio.ensure_future(sampled(policy, handle.ids, sampling, session=handle.session()))
         await asyncio.sleep(handle.underway)
         await control.pause(PauseMode.ABORT)
         cut = await task
@@ -205,7 +202,7 @@ async def new_weights_in_the_middle_give_two_spans(handle: Handle) -> None:
     async with handle.policy() as policy, handle.controlled() as control:
         before = await control.version()
         sampling = Sampling(max_tokens=handle.long, seed=4, temperature=0.0, stop_token_ids=())
-        task = asyncio.ensure_future(policy.sample(handle.ids, sampling, session=handle.session()))
+        task = asyncio.ensure_future(sampled(policy, handle.ids, sampling, session=handle.session()))
         await asyncio.sleep(handle.underway)
         await control.pause(PauseMode.KEEP)
         await control.update(handle.weights, 7)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,12 +18,16 @@ from rollbook.policy.http import EngineAddress
 from rollbook.policy.llamacpp import LlamacppPolicy
 from rollbook.policy.remote import RemoteConfig
 from rollbook.policy.sglang import SglangPolicy
-from rollbook.policy.testing import Dialect, FakeEngine
+from rollbook.policy.testing import Dialect, EngineShape, FakeEngine
 from rollbook.policy.vllm import Route, VllmPolicy
 from rollbook.policy.weights import WeightControl
 from rollbook.trace import Sampling
+from tests.policy.held import sampled
 
-__all__ = ["CLIENTS", "Can", "Check", "Client", "Handle"]
+__all__ = ["CLIENTS", "PROMPT", "Can", "Check", "Client", "Handle"]
+
+PROMPT = [(7 * each) % 61 + 3 for each in range(64)]
+"""Ids that the fake engine knows."""
 
 
 class Can(Enum):
@@ -96,6 +101,24 @@ class Handle:
     fake: FakeEngine | None = None
     sessions: int = field(default=0)
 
+    @classmethod
+    @contextmanager
+    def faked(
+        cls, client: Client, shape: EngineShape, *, decode: Callable[[TokenIds], str] | None = None, **fake: Any
+    ) -> Generator[Handle]:
+        """`client` with a fake engine of that `shape`; `fake`: what else it is made with."""
+        with FakeEngine(client.dialect, shape=shape, **fake) as engine:
+            yield cls(
+                client=client,
+                url=engine.url,
+                stop_ids=frozenset(shape.stop_ids),
+                prompt=PROMPT,
+                context_length=shape.context_length,
+                can=client.can,
+                decode=decode,
+                fake=engine,
+            )
+
     @property
     def ids(self) -> TokenIds:
         return np.array(self.prompt, np.int32)
@@ -112,7 +135,6 @@ class Handle:
                 name=f"{self.client.name}:{self.url}",
                 address=EngineAddress(url=self.url, timeout=seconds, api_key=self.api_key),
                 stop_ids=self.stop_ids,
-                decode=self.decode,
                 model=self.model,
                 context_length=context_length,
             )
@@ -143,7 +165,7 @@ class Handle:
         """The likeliest continuation."""
         asked = np.array(self.prompt if prompt is None else prompt, np.int32)
         sampling = Sampling(temperature=0.0, max_tokens=tokens, seed=0)
-        return await policy.sample(asked, sampling, session=self.session())
+        return await sampled(policy, asked, sampling, session=self.session())
 
     async def settled(self, done: Callable[[], bool], seconds: float = 2.0) -> bool:
         """Whether `done` came true within that time."""

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from rollbook.policy import Completion, EngineBusy, Policy, check_completion
+from rollbook.policy import Completion, EngineBusy, Policy
 from rollbook.policy.testing import Dialect, Fault
 from rollbook.trace import Finish, Reason, RolloutFailure, Sampling
 from tests.policy.contract.clients import Can, Client, Handle
+from tests.policy.held import sampled
 
 __all__ = ["OUTCOMES", "Outcome", "holds", "struck"]
 
@@ -99,8 +100,7 @@ async def holds(handle: Handle, fault: Fault) -> None:
         if done is not None:
             assert outcome.reply(done), done
         sampling = Sampling(max_tokens=TOKENS, seed=1)
-        after = await policy.sample(handle.ids, sampling, session="struck")
-        check_completion(after, handle.ids, sampling)
+        after = await sampled(policy, handle.ids, sampling, session="struck")
         assert len(after.token_ids) == TOKENS
 
 
@@ -108,11 +108,9 @@ async def _call(handle: Handle, policy: Policy, outcome: Outcome) -> Completion 
     sampling = Sampling(max_tokens=TOKENS, seed=1)
     prompt = np.array(handle.prompt, np.int32)
     if outcome.reason is None:
-        done = await policy.sample(prompt, sampling, session="struck")
-        check_completion(done, prompt, sampling)
-        return done
+        return await sampled(policy, prompt, sampling, session="struck")
     with pytest.raises(RolloutFailure) as caught:
-        await policy.sample(prompt, sampling, session="struck")
+        await sampled(policy, prompt, sampling, session="struck")
     assert caught.value.reason is outcome.reason, caught.value
     assert isinstance(caught.value, EngineBusy) is outcome.busy
     if isinstance(caught.value, EngineBusy):

@@ -6,12 +6,11 @@ import asyncio
 
 import pytest
 
-from rollbook.policy.testing import EngineShape, FakeEngine, Latency
+from rollbook.policy.testing import EngineShape, Latency
 from rollbook.policy.testing.shape import letters
 from tests.policy.contract.checks import CHECKS
 from tests.policy.contract.clients import CLIENTS, Check, Client, Handle
 
-PROMPT = [(7 * each) % 61 + 3 for each in range(64)]
 PAIRS = [
     pytest.param(client, check, id=f"{client.name}-{check.name}")
     for client in CLIENTS
@@ -29,19 +28,10 @@ SLOW = {  # these need a long generation: its end is an id that the model never 
 def test_check(client: Client, check: Check) -> None:
     shape = EngineShape(stop_ids=(900,) if check.name in SLOW else (2,), seed=3)
     latency = Latency(per_token=0.005) if check.name in SLOW else None
-    with FakeEngine(client.dialect, shape=shape, latency=latency) as fake:
-        handle = Handle(
-            client=client,
-            url=fake.url,
-            stop_ids=frozenset(shape.stop_ids),
-            prompt=PROMPT,
-            context_length=shape.context_length,
-            can=client.can,
-            decode=letters,
-            fake=fake,
-        )
+    with Handle.faked(client, shape, decode=letters, latency=latency) as handle:
         asyncio.run(check.run(handle))
-        assert not [entry for entry in fake.log if entry.ignored]
+        assert handle.fake is not None
+        assert not [entry for entry in handle.fake.log if entry.ignored]
 
 
 def test_each_client_is_held_to_something_of_every_kind() -> None:

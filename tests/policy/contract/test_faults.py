@@ -6,11 +6,10 @@ import asyncio
 
 import pytest
 
-from rollbook.policy.testing import Dialect, EngineShape, FakeEngine, Fault, FaultPlan
+from rollbook.policy.testing import Dialect, EngineShape, Fault, FaultPlan
 from rollbook.policy.testing.faults import ON_THE_WIRE
 from tests.policy.contract.clients import CLIENTS, Client, Handle
 from tests.policy.contract.faults import OUTCOMES, TOKENS, holds, struck
-from tests.policy.contract.test_checks import PROMPT
 
 PAIRS = [pytest.param(client, fault, id=f"{client.name}-{fault}") for client in CLIENTS for fault in struck(client)]
 
@@ -19,16 +18,7 @@ PAIRS = [pytest.param(client, fault, id=f"{client.name}-{fault}") for client in 
 def test_fault(client: Client, fault: Fault) -> None:
     shape = EngineShape(stop_ids=(900,), seed=3)
     plan = FaultPlan(sessions={"struck": [fault]}, retry_after=7.5, slow=1.5)
-    with FakeEngine(client.dialect, shape=shape, faults=plan) as fake:
-        handle = Handle(
-            client=client,
-            url=fake.url,
-            stop_ids=frozenset(shape.stop_ids),
-            prompt=PROMPT,
-            context_length=shape.context_length,
-            can=client.can,
-            fake=fake,
-        )
+    with Handle.faked(client, shape, faults=plan) as handle:
         asyncio.run(holds(handle, fault))
 
 

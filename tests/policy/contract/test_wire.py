@@ -7,10 +7,9 @@ import asyncio
 import pytest
 
 from rollbook.policy import Completion
-from rollbook.policy.testing import Dialect, EngineShape, FakeEngine, Latency
+from rollbook.policy.testing import Dialect, EngineShape, Latency
 from rollbook.trace import LogprobKind
 from tests.policy.contract.clients import CLIENTS, Check, Client, Handle
-from tests.policy.contract.test_checks import PROMPT
 from tests.policy.contract.wire import WIRE_CHECKS, the_kind_is_the_one_that_came
 
 PAIRS = [pytest.param(client, check, id=f"{client.name}-{check.name}") for client in CLIENTS for check in WIRE_CHECKS]
@@ -24,16 +23,7 @@ KINDS = [
 
 def run(client: Client, check: Check, kind: LogprobKind | None = None) -> None:
     shape = EngineShape(seed=3, logprob_kind=kind, stop_ids=(900,))
-    with FakeEngine(client.dialect, shape=shape) as fake:
-        handle = Handle(
-            client=client,
-            url=fake.url,
-            stop_ids=frozenset(shape.stop_ids),
-            prompt=PROMPT,
-            context_length=shape.context_length,
-            can=client.can,
-            fake=fake,
-        )
+    with Handle.faked(client, shape) as handle:
         asyncio.run(check.run(handle))
 
 
@@ -45,8 +35,7 @@ def test_check(client: Client, check: Check) -> None:
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 def test_the_times_of_a_request_are_read(client: Client) -> None:
     latency = Latency(queue=0.02, prefill=0.03, per_token=0.001)
-    with FakeEngine(client.dialect, latency=latency, shape=EngineShape(timings=True, stop_ids=(900,))) as fake:
-        handle = Handle(client, fake.url, frozenset({900}), PROMPT, 4096, client.can, fake=fake)
+    with Handle.faked(client, EngineShape(timings=True, stop_ids=(900,)), latency=latency) as handle:
 
         async def main() -> Completion:
             async with handle.policy() as policy:

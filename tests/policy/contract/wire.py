@@ -14,6 +14,7 @@ from rollbook.policy.testing.log import prompt_digest
 from rollbook.policy.testing.model import TinyModel
 from rollbook.trace import LogprobKind, Sampling
 from tests.policy.contract.clients import Check, Handle
+from tests.policy.held import sampled
 
 __all__ = ["WIRE_CHECKS"]
 
@@ -39,7 +40,7 @@ def _last(handle: Handle) -> LogEntry:
 
 async def every_setting_is_sent(handle: Handle) -> None:
     async with handle.policy() as policy:
-        await policy.sample(handle.ids, UNUSUAL, session="wire")
+        await sampled(policy, handle.ids, UNUSUAL, session="wire")
     entry = _last(handle)
     sent: dict[str, Any] = entry.fields.get("sampling_params") or entry.fields
     spelled = SPELLED.get(handle.client.dialect, {})
@@ -55,7 +56,7 @@ async def every_setting_is_sent(handle: Handle) -> None:
 async def the_neutral_request_leaves_the_distribution_alone(handle: Handle) -> None:
     """The fake's own reading of the request is the one that the server's defaults give: no field is left to them."""
     async with handle.policy() as policy:
-        done = await policy.sample(handle.ids, Sampling(max_tokens=30, seed=12), session="wire")
+        done = await sampled(policy, handle.ids, Sampling(max_tokens=30, seed=12), session="wire")
     model, last, total = TinyModel(64, 3), handle.prompt[-1], 0.0
     for token, logprob in zip(done.token_ids.tolist(), done.logprobs.tolist(), strict=True):
         choice = model.choice(last, 0, Sampling())
@@ -67,7 +68,7 @@ async def the_neutral_request_leaves_the_distribution_alone(handle: Handle) -> N
 
 async def the_prompt_is_what_was_sent(handle: Handle) -> None:
     async with handle.policy() as policy:
-        await policy.sample(handle.ids, Sampling(max_tokens=3, seed=1), session="who-1")
+        await sampled(policy, handle.ids, Sampling(max_tokens=3, seed=1), session="who-1")
     entry = _last(handle)
     assert entry.prompt_digest == prompt_digest(handle.prompt)
     assert entry.session == "who-1"
@@ -81,7 +82,7 @@ async def what_it_cannot_do_is_refused_before_a_request(handle: Handle) -> None:
         for sampling in refused:
             asked = msgspec.structs.replace(sampling, max_tokens=4)
             with pytest.raises(ConfigError):
-                await policy.sample(handle.ids, asked, session="wire")
+                await sampled(policy, handle.ids, asked, session="wire")
         assert len(handle.fake.log) == before
 
 
@@ -90,7 +91,7 @@ async def the_kind_is_the_one_that_came(handle: Handle) -> None:
     sampling = Sampling(temperature=0.5, max_tokens=12, seed=9)
     async with handle.policy() as policy:
         kind = policy.info.logprob_kind
-        done = await policy.sample(handle.ids, sampling, session="wire")
+        done = await sampled(policy, handle.ids, sampling, session="wire")
     assert handle.fake is not None
     assert kind is handle.fake.front.engine.settings.kind
     model, last = TinyModel(64, 3), handle.prompt[-1]
@@ -109,7 +110,7 @@ async def prompts_of_many_lengths_are_counted(handle: Handle) -> None:
     async with handle.policy() as policy:
         for size in (1, 2, 63, 64, 65, 1000):
             prompt = np.resize(handle.ids, size)
-            done = await policy.sample(prompt, Sampling(max_tokens=2, seed=1), session="wire")
+            done = await sampled(policy, prompt, Sampling(max_tokens=2, seed=1), session="wire")
             assert done.prompt_tokens == size
 
 

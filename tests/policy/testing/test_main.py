@@ -59,7 +59,6 @@ def test_a_wrong_command_is_refused(words: list[str]) -> None:
         (["--faults", '{"slow": -1}'], "none below 0"),
         (["--latency", '{"prefill": -1}'], "none below 0"),
         (["--script", "{"], "holds no dict"),
-        (["--instant", "nope"], "neither JSON nor a file"),
         (["--port", "99999"], "port 99999 cannot be listened on"),
         (["--vocabulary", "0"], "above 0"),
         (["--context-length", "-1"], "above 0"),

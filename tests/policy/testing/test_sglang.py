@@ -28,7 +28,7 @@ def test_a_reply_has_ids_beside_their_logprobs() -> None:
     assert meta["finish_reason"] == {"type": "length", "length": 5}
     assert (meta["prompt_tokens"], meta["completion_tokens"], meta["weight_version"]) == (2, 5, "default")
     assert reply["prompt_token_ids"] == [1, 3]
-    assert "weight_versions" not in meta
+    assert meta["weight_versions"] == [{"version": "default", "start": 0, "end": meta["completion_tokens"]}]
     assert "output_token_logprobs" not in generate(engine())[1]["meta_info"]
 
 

@@ -49,7 +49,6 @@ class Engine:
             name=self.name,
             address=EngineAddress(url=self.url),
             stop_ids=made.renderer.info.stop_ids,
-            decode=made.renderer.decode,
         )
         return LoadedPolicy(VllmPolicy(config, route=Route.COMPLETIONS), made.renderer)
 

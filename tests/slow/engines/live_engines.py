@@ -17,6 +17,7 @@ from rollbook import LoadedPolicy, Sampling, check_policy
 from rollbook.policy import Completion, PolicyVerdict, TokenIds
 from rollbook.run import refuse_unfit
 from rollbook.trace import Finish, LogprobKind, Message, Reason, Role, RolloutFailure
+from tests.policy.held import sampled
 from tests.slow.engines.conftest import Engine
 from tests.slow.engines.score_call import Apart, Scorer
 
@@ -53,7 +54,7 @@ def on(engine: Engine, ask: Callable[[LoadedPolicy], Any]) -> Any:
 
 
 async def sample(loaded: LoadedPolicy, prompt: Sequence[int] | TokenIds, sampling: Sampling) -> Completion:
-    return await loaded.policy.sample(np.array(prompt, np.int32), sampling, session="live")
+    return await sampled(loaded.policy, np.array(prompt, np.int32), sampling, session="live")
 
 
 def test_the_engine_runs_on_the_ids_that_were_sent(engine: Engine) -> None:

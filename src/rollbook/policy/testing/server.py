@@ -22,7 +22,6 @@ from rollbook.errors import UsageError
 from rollbook.policy.testing.ask import Ask, Reply, Request, Transport
 from rollbook.policy.testing.faults import Dialect, FaultPlan
 from rollbook.policy.testing.front import Front
-from rollbook.policy.testing.instant import Instant, Prepared
 from rollbook.policy.testing.latency import Latency
 from rollbook.policy.testing.llamacpp import LlamacppSpeech
 from rollbook.policy.testing.log import LogEntry
@@ -38,8 +37,10 @@ from rollbook.policy.testing.vllm import VllmSpeech
 from rollbook.policy.weights import PauseMode
 from rollbook.trace.call import LogprobKind
 
-__all__ = ["FakeEngine", "Server", "serve"]
+__all__ = ["FakeEngine", "Server", "Wrap", "serve"]
 
+Wrap = Callable[[Callable[[], asyncio.Protocol]], Callable[[], asyncio.Protocol]]
+"""What makes a connection's protocol, out of what makes the fake's own."""
 _Type = TypeVar("_Type")
 _SPEECHES: dict[Dialect, Callable[[Engine], Speech]] = {
     Dialect.VLLM: VllmSpeech,
@@ -197,8 +198,8 @@ class FakeEngine:
 
 
 @asynccontextmanager
-async def serve(front: Front, port: int, instant: list[Prepared] | None = None) -> AsyncGenerator[Server]:
-    """Listen on the loopback. `instant`: prepared replies, which answer first. Raises `OSError`: the port is taken."""
+async def serve(front: Front, port: int, wrap: Wrap | None = None) -> AsyncGenerator[Server]:
+    """Listen on the loopback. `wrap`: stands before the fake. Raises `OSError`: the port is taken."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         body = await request.read()
@@ -214,8 +215,7 @@ async def serve(front: Front, port: int, instant: list[Prepared] | None = None) 
     await runner.setup()
     behind = runner.server
     assert behind is not None
-    dialect = front.engine.settings.dialect
-    make = behind if instant is None else lambda: Instant(dialect, instant, behind)
+    make = behind if wrap is None else wrap(behind)
     try:
         listener = await asyncio.get_running_loop().create_server(make, "127.0.0.1", port, backlog=BACKLOG)
         try:

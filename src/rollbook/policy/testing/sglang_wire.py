@@ -1,6 +1,7 @@
 """SGLang's requests and replies, as its 0.5.23 server reads and writes them.
 
 A sampling field that its schema does not know is a 400; an unknown field of the request itself is silently dropped.
+Each reply has the spans of its weights' versions, one that was aborted before its first token an empty one.
 """
 
 from __future__ import annotations
@@ -106,13 +107,12 @@ def generate_reply(answer: Answer, body: GenerateBody, *, rid: str, label: str, 
         "cached_tokens": answer.cached_tokens,
         "e2e_latency": answer.times.total,
     }
-    if len(answer.spans) > 1:
-        start, spans = 0, list[dict[str, Any]]()
-        for version, count in answer.spans:
-            spans.append({"version": version, "start": start, "end": start + count})
-            start += count
-        meta["weight_versions"] = spans
-        meta["weight_version"] = spans[-1]["version"]
+    start, spans = 0, list[dict[str, Any]]()
+    for version, count in answer.spans or [(label, 0)]:
+        spans.append({"version": version, "start": start, "end": start + count})
+        start += count
+    meta["weight_versions"] = spans
+    meta["weight_version"] = spans[-1]["version"]
     if body.return_logprob and answer.logprobs is not None:
         kept = [each for each in zip(answer.token_ids, answer.logprobs, answer.top, strict=True) if each[1] is not None]
         meta["input_token_logprobs"] = []

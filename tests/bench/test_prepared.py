@@ -11,13 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bench.prepared import main, prepare
 
 from rollbook.policy.http import EngineAddress
 from rollbook.policy.remote import RemoteConfig
 from rollbook.policy.testing import Dialect
-from rollbook.policy.testing.instant import prepare
 from rollbook.trace import Finish, Sampling
 from tests.policy.contract.clients import CLIENTS, Client
+from tests.policy.held import sampled
 
 REPLIES = [([5, 6, 7, 2], [-0.1, -0.2, -0.3, -0.4]), ([8, 2], [-1.5, -2.5])]
 
@@ -28,7 +29,7 @@ REPLIES = [([5, 6, 7, 2], [-0.1, -0.2, -0.3, -0.4]), ([8, 2], [-1.5, -2.5])]
 def test_a_client_takes_them(client: Client, tmp_path: Path) -> None:
     file = tmp_path / "replies.json"
     file.write_text(json.dumps({"replies": [{"token_ids": ids, "logprobs": values} for ids, values in REPLIES]}))
-    command = [sys.executable, "-m", "rollbook.policy.testing", "--dialect", client.dialect, "--instant", str(file)]
+    command = [sys.executable, "-m", "bench.prepared", str(file), "--dialect", client.dialect]
 
     async def main(url: str) -> None:
         policy = client.build(RemoteConfig(name="x", address=EngineAddress(url=url), stop_ids=frozenset({2})))
@@ -36,7 +37,7 @@ def test_a_client_takes_them(client: Client, tmp_path: Path) -> None:
         try:
             for size in (1, 9, 10, 150):
                 prompt = np.arange(1, size + 1, dtype=np.int32)
-                done = await policy.sample(prompt, Sampling(max_tokens=8, seed=1), session="s")
+                done = await sampled(policy, prompt, Sampling(max_tokens=8, seed=1), session="s")
                 given = {len(ids): (ids, values) for ids, values in REPLIES}[len(done.token_ids)]
                 assert done.token_ids.tolist() == given[0]
                 assert np.allclose(done.logprobs, given[1])
@@ -80,7 +81,7 @@ def test_spaces_between_the_fields_do_not_matter_and_longer_lists_go_to_the_full
 ) -> None:
     file = tmp_path / "replies.json"
     file.write_text(json.dumps({"replies": [{"token_ids": REPLIES[0][0], "logprobs": REPLIES[0][1]}]}))
-    command = [sys.executable, "-m", "rollbook.policy.testing", "--dialect", "vllm", "--instant", str(file)]
+    command = [sys.executable, "-m", "bench.prepared", str(file), "--dialect", "vllm"]
     asked = {"model": "fake", "token_ids": [1, 2], "sampling_params": {"max_tokens": 3, "logprobs": listed}}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -92,3 +93,10 @@ def test_spaces_between_the_fields_do_not_matter_and_longer_lists_go_to_the_full
         assert process.stdin is not None
         process.stdin.close()
     assert (ids == REPLIES[0][0]) is prepared
+
+
+def test_what_holds_no_replies_is_said_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["nope", "--dialect", "vllm"])
+    assert caught.value.code == 2
+    assert "neither JSON nor a file" in capsys.readouterr().err

@@ -1,32 +1,39 @@
-"""Answers generation requests at once from bytes made before, for benchmarks of what talks to an engine.
+"""A fake engine that answers generation requests at once from bytes made before: ``python -m bench.prepared FILE``.
 
 Rules. A reply is chosen by the request's length, so equal requests get equal replies. The prompt is not parsed: its ids
 are counted, and echoed, as the bytes that they came in. Everything else (greetings, controls, requests that ask for
 something unusual) goes to the full fake behind it, on the same connection. Nothing is logged and nothing goes wrong.
+FILE holds ``{"replies": [{"token_ids": [...], "logprobs": [...]}]}``: a reply may have a ``text`` (SGLang gives it
+back), and ``"named": true`` beside ``replies`` is for clients that look for ``token_id:N`` in vLLM's logprobs. The
+options are those of ``rollbook.policy.testing``.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from rollbook.policy.testing.__main__ import parser, read_json, serve_command
 from rollbook.policy.testing.ask import Answer, Stop
 from rollbook.policy.testing.faults import Dialect
 from rollbook.policy.testing.latency import Times
 from rollbook.policy.testing.llamacpp_replies import CompletionBody as LlamacppBody
 from rollbook.policy.testing.llamacpp_replies import completion_reply as llamacpp_reply
+from rollbook.policy.testing.server import Wrap
 from rollbook.policy.testing.sglang_wire import GenerateBody as SglangBody
 from rollbook.policy.testing.sglang_wire import generate_reply as sglang_reply
 from rollbook.policy.testing.vllm_wire import GenerateBody as VllmBody
 from rollbook.policy.testing.vllm_wire import SamplingParams
 from rollbook.policy.testing.vllm_wire import generate_reply as vllm_reply
 
-__all__ = ["Instant", "Prepared", "prepare"]
+__all__ = ["Instant", "Prepared", "main", "prepare"]
 
 _COUNT = 987654321
 """Stands for the prompt's count in a prepared reply; llama.cpp's is told twice."""
@@ -178,3 +185,33 @@ def _cut(encoded: bytes) -> Prepared:
     if not echo:
         return Prepared(parts, 0)
     return Prepared([*parts, *after.split(_MARK)], len(parts))
+
+
+class _Reply(msgspec.Struct):
+    token_ids: list[int]
+    logprobs: list[float]
+    text: str = ""
+
+
+class _Replies(msgspec.Struct):
+    replies: list[_Reply]
+    named: bool = False
+
+
+def _before(asked: argparse.Namespace) -> Wrap:
+    found, dialect = read_json(asked.replies, _Replies), Dialect(asked.dialect)
+    replies = [(each.token_ids, each.logprobs) for each in found.replies]
+    prepared = prepare(dialect, replies, [each.text for each in found.replies], named=found.named)
+    return lambda behind: lambda: Instant(dialect, prepared, behind)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    line = parser()
+    line.prog = "python -m bench.prepared"
+    line.add_argument("replies", help="the prepared replies, as JSON or a file with them")
+    return serve_command(line, arguments, _before)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
