@@ -177,6 +177,12 @@ def test_a_filtered_reply_is_no_turn_and_an_aborted_one_is_asked_again():
     assert [made.node for made in trace.calls] == [None, 1]
 
 
+def test_an_error_of_the_endpoints_own_code_is_a_call_of_the_record():
+    trace, _ = play(Environment(), ValueError("broke"))
+    assert trace.ending.reason is Reason.INTERNAL
+    assert [(call.node, call.error) for call in trace.calls] == [(None, "the policy: ValueError: broke")]
+
+
 def test_a_busy_endpoint_is_waited_for_and_counted():
     busy = EngineBusy(Reason.RATE_LIMITED, "later", 0.01)
     trace, _ = play(Asking(0), busy, busy, reply())

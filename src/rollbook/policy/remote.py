@@ -183,16 +183,15 @@ async def served_model(http: HttpClient, config: RemoteConfig) -> ServedModel:
 
 def context_of(config: RemoteConfig, offered: int | None) -> int:
     """The context length to hold: what the engine offers, or less where the configuration does. Raises `UsageError`."""
-    if offered is None and config.context_length is None:
+    lengths = [length for length in (offered, config.context_length) if length is not None]
+    if not lengths:
         raise UsageError(f"{config.name} does not say its context length: set one")
-    if not all(0 < length <= MOST_CONTEXT for length in (offered, config.context_length) if length is not None):
+    if not all(0 < length <= MOST_CONTEXT for length in lengths):
         said = f"{offered} by the engine, {config.context_length} by the configuration"
         raise UsageError(f"{config.name}: no context has such a length ({said}): see how the engine was started")
-    if offered is None or config.context_length is None:
-        return offered or config.context_length or 0
-    if config.context_length > offered:
+    if lengths[-1] > lengths[0]:
         raise UsageError(f"{config.name} offers {offered} tokens of context, not {config.context_length}: ask for less")
-    return config.context_length
+    return lengths[-1]
 
 
 def room_for(prompt_tokens: int, sampling: Sampling, context_length: int | None) -> int:

@@ -34,7 +34,7 @@ from rollbook.rollout.stopwatch import Part
 from rollbook.trace import Call, Finish, Reason, RolloutFailure, Sampling
 from rollbook.trace.columns import Column
 
-__all__ = ["Answer", "Request", "Segment", "ask", "failing", "joined", "patiently", "record_failure"]
+__all__ = ["Answer", "Request", "Segment", "ask", "failing", "joined", "of_policy", "patiently", "record_failure"]
 
 _Got = TypeVar("_Got")
 _Item = TypeVar("_Item", bound=np.generic)
@@ -189,7 +189,8 @@ async def _once(state: RolloutState, prompt: TokenIds, allowance: Allowance, ear
     request = Request(sampling, state.watch.elapsed, tries)
     with failing(state, request):
         with state.watch.span(Part.ENGINE):
-            completion = await state.within_deadline(_sampled(state, prompt, sampling))
+            asked = partial(state.loaded.policy.sample, prompt, sampling, session=state.trace.id)
+            completion = await state.within_deadline(of_policy(asked))
         wall = state.watch.elapsed - request.started
         check_completion(completion, prompt, sampling)
         # The engine's own queue is no time of the rollout's; it cannot have been longer than the call.
@@ -199,10 +200,11 @@ async def _once(state: RolloutState, prompt: TokenIds, allowance: Allowance, ear
     return Segment(completion, finish, request, wall, tries + completion.tries - 1)
 
 
-async def _sampled(state: RolloutState, prompt: TokenIds, sampling: Sampling) -> Completion:
-    """What the policy replies. An error of its own code is a failure like another: it loses no earlier segment."""
+async def of_policy(request: Callable[[], Awaitable[_Got]]) -> _Got:
+    """What a policy replies. An error of its own code is a failure like another: its call is recorded, and it loses no
+    earlier segment."""
     with boundary("the policy", _PolicyError):
-        return await state.loaded.policy.sample(prompt, sampling, session=state.trace.id)
+        return await request()
 
 
 @contextmanager

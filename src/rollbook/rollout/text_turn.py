@@ -16,7 +16,7 @@ import msgspec
 
 from rollbook.policy.endpoint import TextCall, TextEndpoint, TextReply
 from rollbook.render.calls import Attempt, CallReader, Refused, json_arguments
-from rollbook.rollout.asking import Request, failing, patiently
+from rollbook.rollout.asking import Request, failing, of_policy, patiently
 from rollbook.rollout.limits import Allowance
 from rollbook.rollout.loaded import derive_seed
 from rollbook.rollout.state import RolloutState
@@ -92,8 +92,8 @@ async def _once(state: RolloutState, endpoint: TextEndpoint, allowance: Allowanc
     messages = [graph.messages[node] for node in path]
     with failing(state, request):
         with state.watch.span(Part.ENGINE):
-            asked = endpoint.reply(messages, state.tools.specs, sampling, state.trace.id)
-            reply = await state.within_deadline(asked)
+            asked = partial(endpoint.reply, messages, state.tools.specs, sampling, state.trace.id)
+            reply = await state.within_deadline(of_policy(asked))
         _check(state, reply)
     return _Said(reply, request, state.watch.elapsed - request.started, tries)
 
