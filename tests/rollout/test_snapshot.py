@@ -101,7 +101,7 @@ def test_an_attempt_that_fails_is_counted_too() -> None:
 
     last = asyncio.run(scenario())
     assert last.endings == {Reason.INTERNAL: 1}
-    assert (last.calls.failed, last.rewarded, last.turns) == (0, 0, 0)
+    assert (last.calls.failed, last.rewarded, last.turns) == (1, 0, 0)
 
 
 def test_nothing_was_rewarded_yet() -> None:
