@@ -25,10 +25,17 @@ KEYS = "advantage.py::test_groups_go_by_id_and_seat_and_never_by_position"
 MUTANTS = [
     mutant(
         "statistics come before the rules",
+        "outcome",
+        "vote=voting_reward(trace, rules) if disposition.votes else None,",
+        "vote=trace.reward,",
+        "advantage.py::test_masked_members_leave_before_the_mean_and_the_spread",
+    ),
+    mutant(
+        "who has no vote enters with a reward",
         "dispositions",
         "trace.reward is None or not decide(trace, rules).votes",
         "trace.reward is None",
-        "advantage.py::test_masked_members_leave_before_the_mean_and_the_spread",
+        "dispositions.py::test_penalties_are_added_to_the_reward",
     ),
     ruled(
         "a failed scorer leaves the vote",

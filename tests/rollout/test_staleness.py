@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rollbook.errors import ConfigError
@@ -68,6 +68,8 @@ def test_tokens_without_a_version_make_it_unknown() -> None:
     assert StalenessBound(most=2, drop_unknown=True).drops(nothing, 0) == "staleness by oldest at most 2: not known"
 
 
+@example([(3, 1)], 6, 2, StaleBy.OLDEST)  # one behind the bound
+@example([(4, 1)], 6, 2, StaleBy.OLDEST)  # at it
 @given(SPANS, st.integers(0, 20), st.integers(0, 5), st.sampled_from(StaleBy))
 def test_a_bound_holds_what_it_says(spans: list[tuple[int, int]], trainer: int, most: int, by: StaleBy) -> None:
     found = versions_of(trace_of(spans))
