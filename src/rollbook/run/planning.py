@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rollbook.errors import ConfigError
-from rollbook.rewards import Outcome, annotate, decide, mean_baseline, mean_spread, outcome_of
+from rollbook.rewards import Outcome, annotate, decide, outcome_of
 from rollbook.rewards.dispositions import PRODUCER
 from rollbook.rollout import GroupPlan
 from rollbook.rollout.pool import GROUP_CLOSED, GroupBook
@@ -131,7 +131,8 @@ class Planner:
             self._config.groups,
             self._config.rules,
             request_retries=self._config.limits.request_retries,
-            estimator=mean_spread if self._config.spread else mean_baseline,
+            estimator=self._config.estimator,
+            outcome_part=self._config.outcome_part,
             earlier=self._earlier.get(plan.id, ()),
             chance=chance,
         )
