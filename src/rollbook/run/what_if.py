@@ -22,6 +22,7 @@ from rollbook.run.effect import Effect, effect
 from rollbook.run.planning import JUDGED_AGAIN
 from rollbook.store import AnnotationWriter, RunReader
 from rollbook.trace import Annotation, EndingKind, EndingRules, Reason, Rule, Score, facts
+from rollbook.trace.ending import is_reward
 
 __all__ = ["WhatIf", "judging_of", "keep", "next_step", "read_rules", "what_if"]
 
@@ -88,7 +89,9 @@ def _rule(name: str, value: Any) -> Rule | float:
     match value:
         case str():
             plain: Any = {"type": value}
-        case {"reward": int() | float() as reward} if len(value) == 1 and not isinstance(reward, bool):
+        case {"reward": int() | float() as reward} if (
+            len(value) == 1 and not isinstance(reward, bool) and is_reward(reward)
+        ):
             return float(reward)
         case dict() if len(cast("dict[str, Any]", value)) == 1 and next(iter(cast("dict[str, Any]", value))) in _FIELDS:
             kind, amount = next(iter(cast("dict[str, Any]", value).items()))
