@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import shlex
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -77,9 +78,9 @@ def command(
     asks = rules is not None or estimator is not None or outcome_part is not None
     if asks and (env is not None or options):
         raise UsageError("--rules, --estimator and --outcome-part score nothing: leave --env and --option out")
-    source = open_run(run)
     if not asks or write:
         _writable(run)
+    source = open_run(run)
     tell_unfinished(source, run)
     document: dict[str, Any] = {"run": str(run)}
     again = None if asks else _rescore(source, env, options, forced=write)
@@ -154,14 +155,18 @@ def show_effect(out: Console, effect: Effect) -> None:
         (
             str(row.reason),
             str(row.attempts),
-            counts(row.before),
-            counts(row.after) if row.after != row.before else "as before",
+            _rules(row.reason, row.before),
+            _rules(row.reason, row.after) if row.after != row.before else "as before",
             counts({change: n for change, n in row.changes.items() if change is not Change.SAME}, MISSING),
         )
         for row in effect.reasons
     ]
     show_table(out, "Rules", ("ending", "attempts", "before", "after", "advantages"), reasons, form="lrlll")
     out.print(f"Groups without a signal: {effect.flat_before} before, {effect.flat_after} after.")
+
+
+def _rules(reason: str, rows: Mapping[str, int]) -> str:
+    return counts({rule.removeprefix(f"{reason}: "): count for rule, count in rows.items()})
 
 
 SAYS = {

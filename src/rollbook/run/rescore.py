@@ -107,8 +107,9 @@ async def _all(
     found: dict[str, facts.Reward] = {}
     for start in range(0, len(wanted), AT_ONCE):
         some = wanted[start : start + AT_ONCE]
+        work = [(source.get(each), make()) for each in some]  # what fails here fails for all
         async with asyncio.TaskGroup() as tasks:
-            running = {each: tasks.create_task(_one(source.get(each), make(), seconds)) for each in some}
+            running = {trace.id: tasks.create_task(_one(trace, env, seconds)) for trace, env in work}
         found |= {rollout: task.result() for rollout, task in running.items()}
     return found
 
