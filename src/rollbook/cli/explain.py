@@ -94,8 +94,12 @@ def _show(told: Explanation) -> None:
 def _advantage_rows(source: AdvantageSource | None) -> list[tuple[str, str]]:
     if source is None:
         return [("advantage", f"{MISSING} (none was recorded)")]
+    by_turn = (
+        [("by turn", ", ".join(f"{turn}: {value:.3f}" for turn, value in source.turns.items()))] if source.turns else []
+    )
     return [
-        ("advantage", number(source.advantage)),
+        ("advantage", number(source.advantage) + (f" ({source.no_signal})" if source.no_signal else "")),
+        *by_turn,
         ("estimator", f"{source.estimator}, baseline {number(source.baseline)}"),
         ("group", f"{source.used} of {source.scheduled} scheduled vote, by the ending rules {source.rules}"),
     ]

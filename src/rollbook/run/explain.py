@@ -21,6 +21,7 @@ from rollbook.trace.ending import Disposition
 from rollbook.trace.ownership import Ownership
 from rollbook.trace.packing import PrefixReport, prefix_report
 from rollbook.trace.reasons import REASONS, Span, token_spans
+from rollbook.trace.rescored import rescored
 from rollbook.trace.sample import samples
 
 __all__ = ["AdvantageSource", "BranchSpans", "Explanation", "Member", "RunSharing", "explain", "sharing"]
@@ -49,6 +50,10 @@ class AdvantageSource(msgspec.Struct, frozen=True, kw_only=True):
     """Hash of the ending rules."""
     scheduled: int
     used: int
+    turns: dict[int, float] | None
+    """Advantage by turn; None: all of its turns have the rollout's."""
+    no_signal: str | None
+    """Why all advantages of the group are 0 though the rewards differ; None: no such rule applied."""
     members: tuple[Member, ...]
 
 
@@ -93,7 +98,8 @@ def explain(
 
     Raises `KeyError` for a rollout that is not there, `UsageError` for such a branch or a trace without token ids.
     """
-    trace, notes = source.get(rollout), source.annotations()
+    notes = source.annotations()
+    trace = rescored(source.get(rollout), facts.rewards(notes).get(rollout))
     if not trace.head.tokens:
         raise UsageError(f"rollout {rollout} has no token ids (text-only engine); none of it can train")
     recorded = facts.dispositions(notes).get(rollout)
@@ -136,6 +142,7 @@ def _advantage(source: RunReader, notes: Sequence[Annotation], rollout: str) -> 
         return None
     fates = facts.dispositions(notes)
     rewards = {row.rollout: row.reward for row in source.summaries()}
+    rewards |= {each: given.total for each, given in facts.rewards(notes).items()}
     return AdvantageSource(
         advantage=known.advantage,
         estimator=known.estimator,
@@ -143,6 +150,8 @@ def _advantage(source: RunReader, notes: Sequence[Annotation], rollout: str) -> 
         rules=known.rules,
         scheduled=known.scheduled,
         used=known.used,
+        turns=known.turn_advantages,
+        no_signal=known.no_signal,
         members=tuple(
             Member(
                 rollout=each,
