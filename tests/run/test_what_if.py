@@ -270,3 +270,11 @@ def test_the_groups_of_a_members_annotations_are_whole_again() -> None:
     read = facts.advantages(notes)
     assert read["a"].turn_advantages == {0: 1.0, 1: 0.5}
     assert facts.closed_groups(read) == {whole.key: whole}
+
+
+def test_turns_that_lose_their_own_advantage_are_told(tmp_path: Path) -> None:
+    attempts = [Attempt(member=0, reward=1.0, turn=0.75), Attempt(member=1, reward=0.0, turn=0.5)]
+    source = judged(tmp_path / "run", attempts, group=2, estimator="turn_level")
+    assert facts.advantages(source.annotations())[attempts[0].rollout].turn_advantages == {0: 0.5}
+    assert what_if(source).effect.changes[Change.SAME] == 2
+    assert what_if(source, estimator="dr_grpo").effect.changes[Change.RESIZED] == 2

@@ -9,14 +9,14 @@ unless it is asked for; what is written is a further step of annotations, and th
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 
 from rollbook.errors import ConfigError
-from rollbook.rewards import DEFAULT_ESTIMATOR, Advantages, annotate, find_estimator
+from rollbook.rewards import DEFAULT_ESTIMATOR, Advantages, GroupAdvantages, annotate, find_estimator
 from rollbook.run.closing_again import Judging, Verdict, close_again
 from rollbook.run.effect import Effect, effect
 from rollbook.run.planning import JUDGED_AGAIN
@@ -154,11 +154,10 @@ def what_if(
     recorded = facts.advantages(notes)
     if recorded:
         values = {rollout: each.advantage for rollout, each in recorded.items()}
-        before, flat = (facts.dispositions(notes), values), len(facts.flat_groups(recorded.values()))
+        before, was_groups = (facts.dispositions(notes), values), facts.closed_groups(recorded).values()
     else:
         plain = close_again(source, was, known)
-        before, flat = (plain.dispositions, plain.values), len(facts.flat_groups(plain.groups))
-    after = len(facts.flat_groups(verdict.groups))
+        before, was_groups = (plain.dispositions, plain.values), plain.groups
     return WhatIf(
         verdict=verdict,
         rewards={
@@ -166,8 +165,24 @@ def what_if(
             for rollout, each in verdict.outcomes.items()
             if each.reason in judging.counted and each.vote is not None
         },
-        effect=effect(verdict.outcomes.values(), before, verdict.values, flat=(flat, after)),
+        effect=effect(
+            verdict.outcomes.values(),
+            before,
+            verdict.values,
+            flat=(len(facts.flat_groups(was_groups)), len(facts.flat_groups(verdict.groups))),
+            turned=_turned(was_groups, verdict.groups),
+        ),
     )
+
+
+def _turned(before: Iterable[GroupAdvantages], after: Iterable[GroupAdvantages]) -> set[str]:
+    """The rollouts whose turns have other advantages, as far as they have their own."""
+    old, new = _by_turn(before), _by_turn(after)
+    return {rollout for rollout in old.keys() | new.keys() if old.get(rollout) != new.get(rollout)}
+
+
+def _by_turn(groups: Iterable[GroupAdvantages]) -> dict[str, tuple[tuple[int, float], ...]]:
+    return {rollout: rows for group in groups for rollout, rows in group.turns.items()}
 
 
 def next_step(source: RunReader) -> int:
