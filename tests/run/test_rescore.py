@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rollbook.audit import audit
+from rollbook.audit import audit, audit_traces
 from rollbook.export import export
 from rollbook.run import keep, report, rescore, scored_by, what_if
 from rollbook.store import RunReader, RunWriter
@@ -33,7 +33,8 @@ def test_a_changed_scorer_changes_rewards_and_with_them_the_advantages(
     scores |= {PAIR[0].rollout: 0.0, PAIR[1].rollout: 3.0}
     again = rescore(source, Scores, EndingRules())
     assert (again.same, again.changed, again.gained, again.lost, again.failed, again.not_scored) == (0, 2, 0, 0, 0, 0)
-    assert again.rewards[PAIR[0].rollout].turn_rewards[0].value == 0.25, "what the environment gave in passing stays"
+    given = again.rewards[PAIR[0].rollout].turn_rewards
+    assert [each.value for each in given] == [0.25], "what the environment gave in passing stays"
     before = [(trace.id, trace.reward) for trace in source.traces()]
     found = what_if(source, rewards=again.rewards)
     assert keep(source, found.verdict, again.rewards) == 1
@@ -71,6 +72,9 @@ def test_a_scorer_that_fails_takes_the_reward_and_never_gives_zero(tmp_path: Pat
     found = what_if(source, rewards=again.rewards)
     keep(source, found.verdict, again.rewards)
     assert facts.dispositions(source.annotations())[PAIR[1].rollout].rule == "scoring failed"
+    assert audit(source)["no_vote"].details["dropped (scoring failed)"] == 1
+    other = [note for note in source.annotations() if note.name == facts.REWARD]
+    assert audit_traces(source.traces(), annotations=other)["no_vote"].details == {"its scoring failed": 1}
     assert facts.advantages(source.annotations())[PAIR[1].rollout].advantage is None
 
 
@@ -82,8 +86,12 @@ def test_what_a_scorer_does_to_a_trace_is_lost(tmp_path: Path) -> None:
             return 1.0
 
     source = judged(tmp_path / "run", PAIR, group=2)
+    held = source.get
+    traces = {each.rollout: held(each.rollout) for each in PAIR}
+    source.get = traces.__getitem__  # type: ignore[method-assign]
     again = rescore(source, Rude, EndingRules())
     assert (again.failed, again.same, again.changed) == (0, 1, 1)
+    assert all(trace.calls and not trace.task.data for trace in traces.values())
 
 
 def test_the_environment_and_its_options_are_the_runs_own(tmp_path: Path, scores: dict[str, float]) -> None:

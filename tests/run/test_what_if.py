@@ -13,6 +13,7 @@ from rollbook.errors import ConfigError
 from rollbook.rewards import Advantages, GroupAdvantages
 from rollbook.rollout import GroupRules
 from rollbook.run import Change, keep, read_rules, standing, what_if
+from rollbook.run.closing_again import Judging, close_again
 from rollbook.run.what_if import next_step, rules_from
 from rollbook.store import RunReader, RunWriter
 from rollbook.trace import (
@@ -278,3 +279,23 @@ def test_turns_that_lose_their_own_advantage_are_told(tmp_path: Path) -> None:
     assert facts.advantages(source.annotations())[attempts[0].rollout].turn_advantages == {0: 0.5}
     assert what_if(source).effect.changes[Change.SAME] == 2
     assert what_if(source, estimator="dr_grpo").effect.changes[Change.RESIZED] == 2
+
+
+def test_what_would_never_have_run_counts_as_nothing(tmp_path: Path) -> None:
+    attempts = [
+        Attempt(member=0, reward=None, reason=Reason.ENGINE_TIMEOUT),
+        Attempt(member=0, reward=None, reason=Reason.ENGINE_TIMEOUT, attempt=1),
+        Attempt(member=1, reward=1.0),
+    ]
+    source = judged(tmp_path / "run", attempts, group=2)
+    found = what_if(source, rules=rules_from({"engine_timeout": {"reward": 0.0}}))
+    assert list(found.verdict.values.values()) == [-0.5, None, 0.5]
+
+
+def test_what_is_judged_again_opens_and_closes_nothing(tmp_path: Path) -> None:
+    source = judged(tmp_path / "run", WORKED_EXAMPLE, group=8, close=False)
+    stood = standing(source)
+    assert stood is not None
+    assert stood.closed == 0
+    keep(source, close_again(judged(tmp_path / "other", WORKED_EXAMPLE, group=8), Judging(rules=EndingRules()), {}))
+    assert standing(source) == stood
