@@ -15,7 +15,6 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +32,11 @@ from training.vocabulary import Vocabulary, learn, single_bytes
 
 __all__ = ["main", "make"]
 
-SEED, STEPS, BATCH, THREADS = 5, 500, 32, 2
+SEED, STEPS, BATCH, THREADS = 5, 300, 32, 1
 RATE, WARMUP, LAST_RATE = 3e-3, 40, 0.05
 """Learning rate: its largest, the steps up to it, and what share of it is left at the end."""
+TOGETHER = 8
+"""Chats in one pass through the network."""
 CHATS_FOR_WORDS = 600
 """Chats that the vocabulary is learnt from."""
 TEMPLATE = Path(__file__).with_name("template.jinja")
@@ -121,33 +122,41 @@ def _train(model: LlamaForCausalLM, chats: list[Chat], steps: int) -> float:
     """Learn `chats`, each once; the mean loss in nats a token over the last tenth of the steps."""
     optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.98), weight_decay=0.01)
     losses: list[float] = []
-    for step, (ids, said) in enumerate(_batches(chats)):
+    for step in range(steps):
         for group in optimiser.param_groups:
             group["lr"] = RATE * min((step + 1) / WARMUP, 1.0) * (1 - (1 - LAST_RATE) * step / steps)
-        logits = model(ids, use_cache=False).logits[:, :-1]
-        targets = ids[:, 1:].masked_fill(~said[:, 1:], -100)
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
         optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        losses.append(_backward(model, chats[step * BATCH : (step + 1) * BATCH]))
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
-        losses.append(loss.item())
         if step % 50 == 0:
             print(f"step {step}: loss {losses[-1]:.3f}, {_cpu():.0f} CPU s", file=sys.stderr, flush=True)
     last = losses[-max(steps // 10, 1) :]
     return round(sum(last) / len(last), 4)
 
 
-def _batches(chats: list[Chat]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Ids and mask, shape (batch, longest), padded at the end with what nothing learns from."""
-    for start in range(0, len(chats), BATCH):
-        rows = chats[start : start + BATCH]
-        longest = max(len(row.token_ids) for row in rows)
-        ids, said = torch.zeros(len(rows), longest, dtype=torch.long), torch.zeros(len(rows), longest, dtype=torch.bool)
-        for place, row in enumerate(rows):
-            ids[place, : len(row.token_ids)] = torch.tensor(row.token_ids)
-            said[place, : len(row.said)] = torch.tensor(row.said)
-        yield ids, said
+def _backward(model: LlamaForCausalLM, batch: list[Chat]) -> float:
+    """Add the gradient of the batch's mean loss over said tokens; the loss. Chats of like length go side by side."""
+    rows = sorted(batch, key=lambda chat: len(chat.token_ids))
+    count, total = sum(sum(row.said) for row in rows), 0.0
+    for start in range(0, len(rows), TOGETHER):
+        ids, said = _padded(rows[start : start + TOGETHER])
+        logits = model(ids, use_cache=False).logits[:, :-1]
+        targets = ids[:, 1:].masked_fill(~said[:, 1:], -100)
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum") / count
+        loss.backward()
+        total += loss.item()
+    return total
+
+
+def _padded(rows: list[Chat]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids and mask, shape (rows, longest); padded at the end, where nothing is learnt and nothing looks."""
+    longest = max(len(row.token_ids) for row in rows)
+    ids, said = torch.zeros(len(rows), longest, dtype=torch.long), torch.zeros(len(rows), longest, dtype=torch.bool)
+    for place, row in enumerate(rows):
+        ids[place, : len(row.token_ids)] = torch.tensor(row.token_ids)
+        said[place, : len(row.said)] = torch.tensor(row.said)
+    return ids, said
 
 
 def _cpu() -> float:
