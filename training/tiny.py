@@ -1,7 +1,7 @@
 """Make the model `tiny` from nothing: ``python -m training.tiny OUT [--steps N] [--seed N] [--threads N]``.
 
 Chats are made first and the vocabulary is learnt from them; then a Llama of about a million weights learns to say what
-the assistant says in them (`training.chats`). OUT gets ``tiny.gguf`` and ``training.json`` (the figures of the training).
+the assistant says in them (`training.chats`). OUT gets ``tiny.gguf`` and ``training.json``, the training's figures.
 The seed decides everything; on another processor or another torch the weights differ in their last digits.
 """
 
