@@ -9,9 +9,11 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rollbook.errors import ModelError
-from rollbook.models import ModelFiles, load_folder, load_gguf, read_tensors, write_hf_folder
+from rollbook.models import ModelFiles, load_folder, load_gguf, load_model, read_tensors, write_hf_folder
 from rollbook.render import ChatRenderer, RendererConfig
 from tests.models.llama_samples import write_llama
 
@@ -52,9 +54,6 @@ def logits(tensors: dict[str, Any], ids: list[int], *, heads: int, key_heads: in
 
 
 def test_transformers_computes_what_the_definition_says(files: ModelFiles, tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     assert files.weights is not None
     tensors = read_tensors(files.weights)
     write_hf_folder(files, tensors, tmp_path / "hf")
@@ -112,8 +111,6 @@ def test_a_model_without_a_gguf_file_is_refused(files: ModelFiles, tmp_path: Pat
 
 
 def test_the_shipped_model_as_a_folder_has_a_template_that_renders(tmp_path: Path) -> None:
-    from rollbook.models import load_model
-
     tiny = load_model("tiny", tmp_path)
     assert tiny.weights is not None
     write_hf_folder(tiny, read_tensors(tiny.weights), tmp_path / "hf")
