@@ -79,6 +79,11 @@ class LocalPolicy:
         self._starting = asyncio.Lock()
 
     @property
+    def config(self) -> LocalConfig:
+        """What it was built from."""
+        return self._config
+
+    @property
     def info(self) -> PolicyInfo:
         return self._info
 
