@@ -15,6 +15,7 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,16 @@ from training.vocabulary import Vocabulary, learn, single_bytes
 
 __all__ = ["main", "make"]
 
-SEED, STEPS, BATCH, THREADS = 5, 400, 32, 1
+SEED, STEPS, BATCH, THREADS = 5, 200, 32, 1
 LESSONS = 0.5
 """The share of the steps that goes to the first lessons."""
-RATE, WARMUP, LAST_RATE = 3e-3, 40, 0.05
-"""Learning rate: its largest, the steps up to it, and what share of it is left at the end."""
+DIFFERENT = 1000
+"""First lessons that are made; they come round again."""
+RATE, WARMUP, LAST_RATE = 3e-3, 20, 0.05
+"""Learning rate: its largest, the steps up to it, and what share of it is left at the end; it falls once the lessons
+are over."""
+LAST = 20
+"""Steps between two savings; the loss that is told is the mean over as many."""
 TOGETHER = 16
 """Chats in one pass through the network."""
 CHATS_FOR_WORDS = 600
@@ -55,9 +61,10 @@ def make(out: Path, *, seed: int = SEED, steps: int = STEPS, threads: int = THRE
         head, vocabulary = _head(Path(scratch), seed)
         chats = asyncio.run(_course(_stream(head, seed), steps))
         model = LlamaForCausalLM(_config(vocabulary, SHAPE))
-        loss = _train(model, chats, steps)
-        tensors = {name: array.detach().numpy() for name, array in model.named_parameters()}
-        write_gguf(out / "tiny.gguf", head, tensors)
+        for losses in _train(model, chats, steps):
+            tensors = {name: array.detach().numpy() for name, array in model.named_parameters()}
+            write_gguf(out / "tiny.gguf", head, tensors)
+            print(f"step {len(losses)}: loss {losses[-1]:.3f}, {_cpu():.0f} CPU s", file=sys.stderr, flush=True)
     return {
         "seed": seed,
         "steps": steps,
@@ -65,7 +72,7 @@ def make(out: Path, *, seed: int = SEED, steps: int = STEPS, threads: int = THRE
         "weights": sum(array.size for array in tensors.values()),
         "tokens": len(vocabulary.tokens),
         "tokens_seen": sum(len(chat.token_ids) for chat in chats),
-        "loss": loss,
+        "loss": round(sum(losses[-LAST:]) / LAST, 4),
         "torch": torch.__version__,
         "threads": threads,
         "cpu_seconds": round(_cpu() - spent, 1),
@@ -100,8 +107,8 @@ def _stream(head: Path, seed: int) -> Chats:
 async def _course(stream: Chats, steps: int) -> list[Chat]:
     """The chats of all steps in their order."""
     first = int(steps * LESSONS) * BATCH
-    lessons = [await stream.lesson() for _ in range(first)]
-    return [*lessons, *(await _chats(stream, steps * BATCH - first))]
+    lessons = [await stream.lesson() for _ in range(DIFFERENT)]
+    return [*(lessons[number % DIFFERENT] for number in range(first)), *(await _chats(stream, steps * BATCH - first))]
 
 
 async def _chats(stream: Chats, count: int) -> list[Chat]:
@@ -128,21 +135,24 @@ def _config(vocabulary: Vocabulary, shape: Shape) -> LlamaConfig:
     )
 
 
-def _train(model: LlamaForCausalLM, chats: list[Chat], steps: int) -> float:
-    """Learn `chats`, each once; the mean loss in nats a token over the last tenth of the steps."""
+def _train(model: LlamaForCausalLM, chats: list[Chat], steps: int) -> Iterator[list[float]]:
+    """Learn `chats` in their order; now and then, and at the end, the losses so far (nats a token)."""
     optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.98), weight_decay=0.01)
     losses: list[float] = []
     for step in range(steps):
         for group in optimiser.param_groups:
-            group["lr"] = RATE * min((step + 1) / WARMUP, 1.0) * (1 - (1 - LAST_RATE) * step / steps)
+            group["lr"] = _rate(step, steps)
         optimiser.zero_grad(set_to_none=True)
         losses.append(_backward(model, chats[step * BATCH : (step + 1) * BATCH]))
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
-        if step % 25 == 0:
-            print(f"step {step}: loss {losses[-1]:.3f}, {_cpu():.0f} CPU s", file=sys.stderr, flush=True)
-    last = losses[-max(steps // 10, 1) :]
-    return round(sum(last) / len(last), 4)
+        if (step + 1) % LAST == 0 or step + 1 == steps:
+            yield losses
+
+
+def _rate(step: int, steps: int) -> float:
+    over = max(step / steps - LESSONS, 0.0) / (1 - LESSONS)
+    return RATE * min((step + 1) / WARMUP, 1.0) * (1 - (1 - LAST_RATE) * over)
 
 
 def _backward(model: LlamaForCausalLM, batch: list[Chat]) -> float:
