@@ -1,5 +1,7 @@
 import time
 
+import gguf
+import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
@@ -7,6 +9,7 @@ from rollbook.errors import ModelError
 from rollbook.models import CATALOGUE, load_gguf, load_model
 
 from .gguf_samples import TOKENS, write
+from .llama_samples import write_llama
 
 
 def test_the_real_model(smollm2):
@@ -55,6 +58,14 @@ def test_the_end_of_a_message_within_a_turn_is_no_stop(tmp_path, ends, stops):
 def test_an_id_outside_the_vocabulary_is_not_taken(tmp_path):
     files = load_gguf(write(tmp_path / "m.gguf", eos=99), tmp_path / "cache")
     assert files.eos_id is None
+
+
+def test_float32_means_every_tensor(tmp_path):
+    half = gguf.quants.quantize(np.zeros((3, 8), np.float32), gguf.GGMLQuantizationType.F16)
+    replaced = {"blk.0.ffn_up.weight": (half, gguf.GGMLQuantizationType.F16)}
+    whole, mixed = write_llama(tmp_path / "a.gguf", seed=0), write_llama(tmp_path / "b.gguf", seed=0, replaced=replaced)
+    bare = write(tmp_path / "c.gguf", tensors=False)
+    assert [load_gguf(path, tmp_path / "cache").float32 for path in (whole, mixed, bare)] == [True, False, False]
 
 
 def test_a_missing_path_is_a_model_error(tmp_path):

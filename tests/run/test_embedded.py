@@ -9,6 +9,7 @@ import pytest
 
 from rollbook.errors import ModelError
 from rollbook.models import ModelFiles, load_folder
+from rollbook.policy.local import LocalPolicy
 from rollbook.run.embedded import CONTEXT_LENGTH, open_embedded
 from tests.run.run_made import model_folder
 
@@ -25,6 +26,14 @@ def test_the_context_is_never_longer_than_the_model_knows(files: ModelFiles, tra
     model = msgspec.structs.replace(files, weights=Path("model.gguf"), context_length=trained)
     info = open_embedded("local:model.gguf", model).info
     assert (info.name, info.context_length) == ("local:model.gguf", given)
+
+
+@pytest.mark.parametrize("float32", [True, False])
+def test_float32_weights_are_computed_in_float32(files: ModelFiles, float32: bool) -> None:
+    model = msgspec.structs.replace(files, weights=Path("model.gguf"), float32=float32)
+    policy = open_embedded("local:model.gguf", model)
+    assert isinstance(policy, LocalPolicy)
+    assert policy.config.float32 is float32
 
 
 def test_a_tokenizer_folder_has_no_weights(files: ModelFiles) -> None:
