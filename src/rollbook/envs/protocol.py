@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from rollbook.errors import RecordError, UsageError
 from rollbook.trace.ending import Ending, EndingKind, is_reward
 from rollbook.trace.message import Message
-from rollbook.trace.record import FinalState
+from rollbook.trace.record import FinalState, TurnReward
 from rollbook.trace.task import Task
 from rollbook.trace.trace import Trace
 from rollbook.trace.wire import encode_record
@@ -63,6 +63,8 @@ class Rewards:
     """What the reward is made of, by name."""
     metrics: dict[str, float] = field(default_factory=dict[str, float])
     """Numbers for people; never part of the reward."""
+    turns: tuple[TurnReward, ...] = ()
+    """Rewards of single turns, each naming the node of its turn; they stand beside the step rewards."""
 
 
 class Environment:
