@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from rollbook.envs.solutions import Solutions
 from rollbook.errors import RecordError, UsageError
 from rollbook.trace.ending import Ending, EndingKind, is_reward
 from rollbook.trace.message import Message
@@ -98,6 +99,12 @@ class Environment:
         """The reward of an ended rollout, from its trace alone. None: no reward. One that computes may be a plain
         function instead of an async one: it then runs in a thread."""
         del trace
+        return None
+
+    def solutions(self, task: Task) -> Solutions | None:
+        """How `task` is solved, and what an attempt looks like that does nothing: `rollbook.check_env` replays both and
+        holds the scorer to 1 and 0. A plain function, asked of an instance of its own. None: not known."""
+        del task
         return None
 
     async def cleanup(self) -> None:

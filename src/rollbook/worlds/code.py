@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from rollbook.envs.outcome import ToolRefused
 from rollbook.envs.protocol import Environment, Rewards
 from rollbook.envs.sandbox import Cause, ExecResult, Kind, Sandbox, SandboxLimits, open_sandbox
+from rollbook.envs.solutions import Solutions, calls
 from rollbook.envs.tool import tool
 from rollbook.errors import UsageError
 from rollbook.rewards.code_tests import interpreter
@@ -100,6 +101,9 @@ class Code(Environment):
             return None
         info = self._box.info
         return FinalState(data={"sandbox": str(info.kind), "isolates": info.isolates, "groups": info.groups})
+
+    def solutions(self, task: Task) -> Solutions:
+        return Solutions((calls("run_python", code=task.data["gold"]), calls("submit", code=task.data["gold"])))
 
     async def score(self, trace: Trace) -> Rewards:
         return await code_passes(answer_of, _tests_of, graded=self.graded, kind=self.kind, limits=LIMITS)(trace)
