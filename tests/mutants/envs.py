@@ -121,7 +121,7 @@ MUTANTS = [
     ),
     Mutant(
         "hooks of the wrong kind are not seen",
-        "rollout/env_check.py",
+        "envs/hooks.py",
         "inspect.iscoroutinefunction(function) is (name in ASYNC)",
         "True",
         "tests/rollout/test_env_check.py::test_each_fault_is_found",
