@@ -16,7 +16,7 @@ __all__ = ["is_plain", "wrong_hooks"]
 
 EITHER = ("score",)
 PLAIN = ("tasks", "solutions")
-ASYNC = ("setup", "step", "final_state", "score", "cleanup")
+ASYNC = ("setup", "step", "final_state", "score", "score_group", "cleanup")
 
 
 def wrong_hooks(kind: type[Environment]) -> list[str]:

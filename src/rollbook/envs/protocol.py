@@ -1,14 +1,14 @@
 """The environment: what a rollout acts in. One instance serves one rollout.
 
 Order of calls: `setup` once, then tools and `step` as the agent acts, then `final_state` and `score`, and `cleanup`
-always, also after a failure or a cancel. A tool that raises is an observation; `setup` that raises is an
-`env_setup` error; a scorer that raises leaves the ending alone. `tasks` is asked of an instance of its own, so that
-the options which shape an environment shape its tasks too.
+always, also after a failure or a cancel. A tool that raises is an observation; `setup` that raises is an `env_setup`
+error; a scorer that raises leaves the ending alone. `tasks`, `solutions` and `score_group` are asked of an instance of
+its own, so that the options which shape an environment shape its tasks too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -99,6 +99,12 @@ class Environment:
         """The reward of an ended rollout, from its trace alone. None: no reward. One that computes may be a plain
         function instead of an async one: it then runs in a thread."""
         del trace
+        return None
+
+    async def score_group(self, traces: Sequence[Trace]) -> Mapping[str, float | Rewards] | None:
+        """The rewards of all attempts of one group that can vote, by rollout id: called once, when the group closes,
+        on an instance that was never set up. They take the place of what `score` gave. None: all stay as they are."""
+        del traces
         return None
 
     def solutions(self, task: Task) -> Solutions | None:

@@ -24,7 +24,7 @@ from rollbook.errors import RecordError, RollbookError
 from rollbook.trace.record import TurnReward
 from rollbook.trace.trace import Trace
 
-__all__ = ["score_trace"]
+__all__ = ["read_rewards", "score_trace"]
 
 
 async def score_trace(
@@ -43,7 +43,7 @@ async def score_trace(
         raise RecordError(f"trace {trace.id} {'is sealed' if trace.sealed else 'has no ending'}; it cannot be scored")
     try:
         given = await call_foreign(seconds, call_scorer, env, trace)
-        rewards = _rewards(given, turn_rewards)
+        rewards = read_rewards(given, turn_rewards)
         if rewards is not None:
             trace.score(rewards.total, rewards.parts, (*turn_rewards, *rewards.turns))
             trace.update(metrics={**trace.tail.metrics, **rewards.metrics})
@@ -51,7 +51,9 @@ async def score_trace(
         trace.score_failed(one_line(str(error)))
 
 
-def _rewards(given: object, turn_rewards: Sequence[TurnReward]) -> Rewards | None:
+def read_rewards(given: object, turn_rewards: Sequence[TurnReward]) -> Rewards | None:
+    """What a scorer returned, held to its types; None: it said nothing, and there are no step rewards. Raises
+    `ForeignError`."""
     match given:
         case None if not turn_rewards:
             return None

@@ -22,7 +22,9 @@ __all__ = ["math_equal"]
 MAX_ANSWER = 20_000
 """Characters of an answer that is looked at; a longer one is wrong."""
 WALL_SHARE = 4.0
-"""Seconds of wall time for each second of processor time, for a machine with other work; and the process's start."""
+"""Seconds of wall time for each second of processor time, for a machine with other work."""
+START_SECONDS = 30.0
+"""For the start of the process, which imports a large library once."""
 
 
 class _Verify(Protocol):
@@ -52,7 +54,7 @@ def math_equal(target: Target = None, *, answer: Answer = answer_text, seconds: 
         if not said.strip() or len(said) > MAX_ANSWER:
             return Rewards(0.0, metrics={"answered": float(bool(said.strip())), "out_of_time": 0.0})
         try:
-            async with asyncio.timeout(seconds * WALL_SHARE + WALL_SHARE):
+            async with asyncio.timeout(seconds * WALL_SHARE + START_SECONDS):
                 equal, late = await in_process(compare, right, said, seconds)
         except TimeoutError:
             raise ScoringFailed(f"the answer could not be compared with {right!r} in time") from None
