@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rollbook.envs import Environment as Environment
     from rollbook.envs import Rewards as Rewards
     from rollbook.envs import StepResult as StepResult
-    from rollbook.envs import check_env as check_env
     from rollbook.envs import tool as tool
     from rollbook.errors import RollbookError as RollbookError
     from rollbook.errors import UsageError as UsageError
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from rollbook.rollout import LoadedPolicy as LoadedPolicy
     from rollbook.rollout import RolloutSettings as RolloutSettings
     from rollbook.rollout import StalenessBound as StalenessBound
+    from rollbook.rollout import check_env as check_env
     from rollbook.rollout import group as group
     from rollbook.rollout import rollout as rollout
     from rollbook.run import RunConfig as RunConfig
@@ -65,7 +65,7 @@ _NAMES = {
     "UsageError": "errors",
     "advantages": "rewards",
     "audit": "audit",
-    "check_env": "envs",
+    "check_env": "rollout",
     "check_policy": "policy",
     "check_template": "run",
     "export": "export",

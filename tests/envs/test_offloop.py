@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from rollbook.envs import Environment, ProcessLost, check_env, close_processes, compute, in_process, off_loop
+from rollbook import check_env
+from rollbook.envs import Environment, ProcessLost, close_processes, compute, in_process, off_loop
 from rollbook.envs.offloop import cores
 from rollbook.envs.process_pool import ProcessPool
 from rollbook.errors import UsageError

@@ -119,12 +119,12 @@ MUTANTS = [
         "except RolloutFailure:",
         "foreign.py::test_ctrl_c_passes",
     ),
-    mutant(
+    Mutant(
         "hooks of the wrong kind are not seen",
-        "hooks",
+        "envs/hooks.py",
         "inspect.iscoroutinefunction(function) is (name in ASYNC)",
         "True",
-        "check.py::test_each_fault_is_found",
+        "tests/rollout/test_env_check.py::test_each_fault_is_found",
     ),
     mutant(
         "an environment with wrong hooks is made",

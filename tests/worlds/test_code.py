@@ -14,13 +14,13 @@ from rollbook.envs.protocol import Rewards
 from rollbook.envs.sandbox import Cause, ExecResult, NotIsolated, sandbox
 from rollbook.envs.toolset import ToolSet
 from rollbook.errors import UsageError
+from rollbook.rewards.code_tests import SolutionResult, TimeBounds, run_hidden_tests
 from rollbook.rollout import group
 from rollbook.trace.ending import Ending, Reason, RolloutFailure
 from rollbook.trace.message import Fault, Message, Role, ToolCall
 from rollbook.trace.task import Task
 from rollbook.worlds.code import FAMILIES, LIMITS, Code
 from rollbook.worlds.code_families import Family, draw
-from rollbook.worlds.code_tests import SolutionResult, TimeBounds, run_hidden_tests
 from tests.cases.case import Script, calls
 from tests.worlds.made import played, rewards
 

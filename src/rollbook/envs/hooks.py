@@ -1,5 +1,5 @@
-"""What an environment overrides, seen before it runs: `tasks` is a plain function, everything else is async, and
-`score` is either: a plain one reads nothing but the trace, so it runs in a thread and holds nobody up.
+"""What an environment overrides, seen before it runs: `tasks` and `solutions` are plain functions, everything else is
+async, and `score` is either: a plain one reads nothing but the trace, so it runs in a thread and holds nobody up.
 
 Rule: only a function that is written down as the wrong kind is refused. One that wraps another is judged by the
 innermost one, and what is no function (a partial, an object that can be called) is left to the call.
@@ -15,13 +15,14 @@ from rollbook.envs.protocol import Environment
 __all__ = ["is_plain", "wrong_hooks"]
 
 EITHER = ("score",)
-ASYNC = ("setup", "step", "final_state", "score", "cleanup")
+PLAIN = ("tasks", "solutions")
+ASYNC = ("setup", "step", "final_state", "score", "score_group", "cleanup")
 
 
 def wrong_hooks(kind: type[Environment]) -> list[str]:
     """One line, with the remedy, for each method that cannot be called as it is written."""
     found: list[str] = []
-    for name in ("tasks", *ASYNC):
+    for name in (*PLAIN, *ASYNC):
         written = next(vars(owner)[name] for owner in kind.__mro__ if name in vars(owner))
         function = inspect.unwrap(written) if isinstance(written, FunctionType) else None
         if name in EITHER or not isinstance(function, FunctionType):

@@ -1,21 +1,22 @@
 """The environment: what a rollout acts in. One instance serves one rollout.
 
 Order of calls: `setup` once, then tools and `step` as the agent acts, then `final_state` and `score`, and `cleanup`
-always, also after a failure or a cancel. A tool that raises is an observation; `setup` that raises is an
-`env_setup` error; a scorer that raises leaves the ending alone. `tasks` is asked of an instance of its own, so that
-the options which shape an environment shape its tasks too.
+always, also after a failure or a cancel. A tool that raises is an observation; `setup` that raises is an `env_setup`
+error; a scorer that raises leaves the ending alone. `tasks`, `solutions` and `score_group` are asked of an instance of
+its own, so that the options which shape an environment shape its tasks too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from rollbook.envs.solutions import Solutions
 from rollbook.errors import RecordError, UsageError
 from rollbook.trace.ending import Ending, EndingKind, is_reward
 from rollbook.trace.message import Message
-from rollbook.trace.record import FinalState
+from rollbook.trace.record import FinalState, TurnReward
 from rollbook.trace.task import Task
 from rollbook.trace.trace import Trace
 from rollbook.trace.wire import encode_record
@@ -63,6 +64,8 @@ class Rewards:
     """What the reward is made of, by name."""
     metrics: dict[str, float] = field(default_factory=dict[str, float])
     """Numbers for people; never part of the reward."""
+    turns: tuple[TurnReward, ...] = ()
+    """Rewards of single turns, each naming the node of its turn; they stand beside the step rewards."""
 
 
 class Environment:
@@ -96,6 +99,18 @@ class Environment:
         """The reward of an ended rollout, from its trace alone. None: no reward. One that computes may be a plain
         function instead of an async one: it then runs in a thread."""
         del trace
+        return None
+
+    async def score_group(self, traces: Sequence[Trace]) -> Mapping[str, float | Rewards] | None:
+        """The rewards of all attempts of one group that can vote, by rollout id: called once, when the group closes,
+        on an instance that was never set up. They take the place of what `score` gave. None: all stay as they are."""
+        del traces
+        return None
+
+    def solutions(self, task: Task) -> Solutions | None:
+        """How `task` is solved, and what an attempt looks like that does nothing: `rollbook.check_env` replays both and
+        holds the scorer to 1 and 0. A plain function, asked of an instance of its own. None: not known."""
+        del task
         return None
 
     async def cleanup(self) -> None:

@@ -15,6 +15,7 @@ from rollbook.trace.ending import Disposition, EndingRules, Reason
 from rollbook.trace.episode import GroupKey
 from rollbook.trace.message import message_key
 from rollbook.trace.node import PARENT, ROOT
+from rollbook.trace.record import ScoringStatus
 from rollbook.trace.runs import total_runs
 from rollbook.trace.trace import Trace
 
@@ -39,6 +40,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of it."""
     reward: float | None
     """As it was scored; None: no reward, which is not zero."""
+    scoring: ScoringStatus = ScoringStatus.SCORED
+    """Of its own scorer; ``pending``: that said nothing."""
     vote: float | None
     """The reward with which it enters its group, penalties included; None: no vote."""
     turns: int
@@ -75,6 +78,7 @@ def outcome_of(trace: Trace, rules: EndingRules, disposition: Disposition) -> Ou
         reason=ending_of(trace).reason,
         disposition=disposition,
         reward=trace.reward,
+        scoring=trace.tail.scoring.status,
         vote=voting_reward(trace, rules) if disposition.votes else None,
         turns=len(nodes),
         sampled=trace.graph.sampled_count,

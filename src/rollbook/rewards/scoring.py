@@ -5,6 +5,7 @@ the scoring status ``failed`` with its reason, and the rollout has no reward and
 as 1 and 0. A scorer that is a plain function runs in a thread, so that one which computes holds no other rollout up;
 nothing can stop it at the end of its time, but its late result does not count. A scorer that returns None says
 nothing, and the status stays ``pending``; where the environment gave step rewards, their sum is then the reward.
+Rewards that the scorer gives to single turns stand behind the step rewards, each bound to the turn that it names.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from rollbook.errors import RecordError, RollbookError
 from rollbook.trace.record import TurnReward
 from rollbook.trace.trace import Trace
 
-__all__ = ["score_trace"]
+__all__ = ["read_rewards", "score_trace"]
 
 
 async def score_trace(
@@ -42,15 +43,17 @@ async def score_trace(
         raise RecordError(f"trace {trace.id} {'is sealed' if trace.sealed else 'has no ending'}; it cannot be scored")
     try:
         given = await call_foreign(seconds, call_scorer, env, trace)
-        rewards = _rewards(given, turn_rewards)
+        rewards = read_rewards(given, turn_rewards)
         if rewards is not None:
-            trace.score(rewards.total, rewards.parts, tuple(turn_rewards))
+            trace.score(rewards.total, rewards.parts, (*turn_rewards, *rewards.turns))
             trace.update(metrics={**trace.tail.metrics, **rewards.metrics})
     except RollbookError as error:
         trace.score_failed(one_line(str(error)))
 
 
-def _rewards(given: object, turn_rewards: Sequence[TurnReward]) -> Rewards | None:
+def read_rewards(given: object, turn_rewards: Sequence[TurnReward]) -> Rewards | None:
+    """What a scorer returned, held to its types; None: it said nothing, and there are no step rewards. Raises
+    `ForeignError`."""
     match given:
         case None if not turn_rewards:
             return None
@@ -58,7 +61,7 @@ def _rewards(given: object, turn_rewards: Sequence[TurnReward]) -> Rewards | Non
             return Rewards(math.fsum(each.value for each in turn_rewards))
         case Rewards():
             total = None if given.total is None else _number(given.total, "total")
-            return Rewards(total, _numbers(given.parts, "part"), _numbers(given.metrics, "metric"))
+            return Rewards(total, _numbers(given.parts, "part"), _numbers(given.metrics, "metric"), _turns(given.turns))
         case _:
             return Rewards(_number(given, "reward"))
 
@@ -71,6 +74,14 @@ def _numbers(values: Mapping[str, object], what: str) -> dict[str, float]:
             raise ForeignError(f"the scorer's {what} {name!r} is not named by text")
         numbers[str.__str__(name)] = _number(value, f"{what} {name!r}")
     return numbers
+
+
+def _turns(given: object) -> tuple[TurnReward, ...]:
+    rewards = tuple(cast("Sequence[object]", given)) if isinstance(given, list | tuple) else (given,)
+    if not all(isinstance(each, TurnReward) and type(each.node) is int for each in rewards):
+        raise ForeignError("the scorer's turn rewards are no list of TurnReward(node, value)")
+    bound = cast("tuple[TurnReward, ...]", rewards)
+    return tuple(TurnReward(each.node, _number(each.value, f"reward of turn {each.node}")) for each in bound)
 
 
 def _number(value: object, what: str) -> float:

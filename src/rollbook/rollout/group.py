@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import random
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rollbook.rewards import Outcome, annotate
+from rollbook.rewards.group_scoring import scores_groups
 from rollbook.rollout.loaded import LoadedPolicy
 from rollbook.rollout.pool.book import Closed, GroupBook
+from rollbook.rollout.pool.group_scoring import EnvGroupScoring, reward_annotations
 from rollbook.rollout.pool.local_worker import KeepingSink, LocalWorker
 from rollbook.rollout.pool.orders import EnvFactory, GroupPlan, GroupRules
 from rollbook.rollout.pool.scheduler import Listener, Scheduler
 from rollbook.rollout.resources import ResourceLimit, Resources
 from rollbook.rollout.rollout import DEFAULT_SETTINGS, RolloutSettings, head_for, run_rollout
 from rollbook.trace import MemorySink, Sink, Task, Trace
+from rollbook.trace.facts import Reward
+from rollbook.trace.rescored import rescored_all
 
 __all__ = ["group", "rollout"]
 
@@ -56,19 +60,21 @@ async def group(
     concurrency: int | None = None,
     resources: Resources | None = None,
 ) -> list[Trace]:
-    """`size` rollouts of one task, side by side; returns their traces, retried attempts included.
+    """`size` rollouts of one task, side by side; returns their traces, retried attempts included, with the rewards that
+    scoring the group as a whole gave them.
 
     Each request carries a seed of its own, made from `settings.sampling.seed`. `concurrency`: requests to the engine
     at once; None: no limit. `resources`: what the rollouts share with others; takes the place of `concurrency`. Pass
     the traces to `advantages`.
     """
     keeping = KeepingSink(MemorySink() if sink is None else sink)
+    shared = resources or Resources({"engine": ResourceLimit(limit=concurrency)})
     worker = LocalWorker(
         make_env=make_env,
         loaded=policy,
         settings=settings,
         sink=keeping,
-        resources=resources or Resources({"engine": ResourceLimit(limit=concurrency)}),
+        resources=shared,
     )
     plan = GroupPlan(id=secrets.token_hex(4), task=task, size=size)
     book = GroupBook(
@@ -76,6 +82,7 @@ async def group(
         GroupRules(),
         settings.rules,
         request_retries=settings.limits.request_retries,
+        scored_whole=scores_groups(make_env()),
         chance=random.random,  # spreads waits, guards nothing
     )
     books = iter([book])
@@ -83,8 +90,13 @@ async def group(
     async def next_group() -> GroupBook | None:
         return next(books, None)
 
-    await Scheduler(worker, _Annotating(keeping), concurrency=size).run(next_group)
-    return sorted(keeping.sealed, key=lambda trace: (trace.head.member, trace.head.attempt))
+    listener = _Annotating(keeping)
+    score = EnvGroupScoring(
+        make_env=make_env, read=keeping.get, rules=settings.rules, limits=settings.limits, resources=shared
+    )
+    await Scheduler(worker, listener, concurrency=size, score=score).run(next_group)
+    traces = sorted(keeping.sealed, key=lambda trace: (trace.head.member, trace.head.attempt))
+    return list(rescored_all(traces, listener.rewards))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +104,15 @@ class _Annotating(Listener):
     """Keeps what became of each attempt."""
 
     sink: Sink
+    rewards: dict[str, Reward] = field(default_factory=dict[str, Reward])
+    """Of a group that was scored as a whole."""
 
     def ended(self, outcome: Outcome, *, late: bool) -> None:
         del late
         self.sink.annotate(annotate({outcome.rollout: outcome.disposition}))
 
     def closed(self, closed: Closed) -> None:
-        """Nobody waits for it."""
+        self.rewards.update(closed.scores.rewards)
+        if closed.scores.rewards:
+            self.sink.annotate(reward_annotations(closed.scores.rewards, closed.scores.judged))
+            self.sink.annotate(annotate(closed.changed))

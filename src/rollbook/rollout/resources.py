@@ -1,9 +1,9 @@
 """What the rollouts of one worker share: a limiter for each resource, under its name.
 
 The names: `engine`, `tool:NAME` for each tool, `sandbox` (taken while an environment is set up), `scoring` (taken
-while a rollout is scored), `judge`. One that nobody limits still counts who uses it. Scoring alone has a limit by
-itself, the machine's cores: a batch that ends together would else start all its scorers at once, and each of them
-would run into its own limit of time.
+while a rollout is scored), `judge` (taken for each request to a judge). One that nobody limits still counts who uses
+it. Scoring alone has a limit by itself, the machine's cores: a batch that ends together would else start all its
+scorers at once, and each of them would run into its own limit of time.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import msgspec
 from rollbook.envs.offloop import close_processes, cores
 from rollbook.errors import ConfigError
 from rollbook.rollout.collecting import Collector
+from rollbook.rollout.judging import JudgeLoader, JudgePolicies
 from rollbook.rollout.lag import LoopLag
 from rollbook.rollout.limiter import Limiter, LimiterStats
 from rollbook.rollout.rates import SharedRate
@@ -61,9 +62,15 @@ class Resources:
     """The limiters of one worker, and who is in flight there. Belongs to one event loop. Inside of ``async with`` the
     lateness of the loop is measured, and at its end the processes that computed beside it are ended."""
 
-    def __init__(self, limits: Mapping[str, ResourceLimit] | None = None, *, rates: Path | None = None) -> None:
+    def __init__(
+        self,
+        limits: Mapping[str, ResourceLimit] | None = None,
+        *,
+        rates: Path | None = None,
+        load_judge: JudgeLoader | None = None,
+    ) -> None:
         """`limits` by the resource's name. `rates`: the folder of the rates that processes keep together; None: that
-        of this machine."""
+        of this machine. `load_judge`: loads a judge's policy by its name; None: no judge can be named."""
         check_limits(limits or {})
         self._limits = {SCORING: ResourceLimit(limit=cores()), **(limits or {})}
         self._rates = rates
@@ -77,6 +84,8 @@ class Resources:
         """Rollouts that are being scored."""
         self.judge = self._limiter(JUDGE)
         """Requests to judges."""
+        self.judge_policies = JudgePolicies(load_judge)
+        """Who judges."""
         self.turnstile = Turnstile()
         """Where rollouts wait for their turn to compute."""
         self.roster = Roster()
@@ -93,6 +102,7 @@ class Resources:
         await self._collector.__aexit__()
         await self._lag.__aexit__()
         await close_processes()
+        await self.judge_policies.close()
         while self._open_rates:
             self._open_rates.pop().close()
 

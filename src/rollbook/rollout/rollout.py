@@ -23,6 +23,7 @@ from rollbook.envs.convert import plain_json
 from rollbook.envs.finishing import to_its_end
 from rollbook.errors import ConfigError, RecordError, RollbookError, StoreError, boundary
 from rollbook.rewards import score_trace
+from rollbook.rollout.judging import judging, record_judgements
 from rollbook.rollout.limits import Budget, Limits, RequestRetries
 from rollbook.rollout.loaded import LoadedPolicy, rollout_id
 from rollbook.rollout.resources import Resources
@@ -210,11 +211,13 @@ async def _score_now(state: RolloutState) -> None:
     trace = state.trace
     asked = msgspec.structs.replace(trace.head, task=copy.deepcopy(trace.task))
     await _keep_final_state(state)
-    seconds = state.budget.limits.score_timeout
-    try:
-        await score_trace(state.env, trace, turn_rewards=state.turn_rewards, seconds=seconds)
-    finally:
-        trace.head = asked  # whatever the scorer did to it
+    seconds, resources = state.budget.limits.score_timeout, state.resources
+    with judging(resources.judge, resources.judge_policies) as judged:
+        try:
+            await score_trace(state.env, trace, turn_rewards=state.turn_rewards, seconds=seconds)
+        finally:
+            trace.head = asked  # whatever the scorer did to it
+            record_judgements(trace, judged)
 
 
 async def _keep_final_state(state: RolloutState) -> None:

@@ -22,6 +22,7 @@ from rollbook.rollout.pool import Executor, LocalWorker, Order, ProcessWorker, R
 from rollbook.run.access import Access
 from rollbook.run.config import RunConfig
 from rollbook.run.copies import Copy
+from rollbook.run.policies import judge_loader
 from rollbook.run.recording import ProgressSink, Recorder
 from rollbook.store import Manifest, RunReader, RunWriter
 from rollbook.store.folder import part_folders
@@ -140,7 +141,8 @@ def _on_ray(address: str) -> AbstractContextManager[StartWorker]:
 
 @asynccontextmanager
 async def _here(parts: RunParts) -> AsyncGenerator[LocalWorker]:
-    async with parts.loaded, Resources(parts.config.resources) as resources:
+    load_judge = judge_loader(parts.access)
+    async with parts.loaded, Resources(parts.config.resources, load_judge=load_judge) as resources:
         worker = LocalWorker(
             make_env=parts.make_env,
             loaded=parts.loaded,

@@ -25,8 +25,9 @@ from rollbook.rollout.pool import Closed, GroupBook, GroupPlan, Listener
 from rollbook.rollout.staleness import StaleBy, Staleness, StalenessBound, TokenVersions, split
 from rollbook.run.recording import Recorder
 from rollbook.store import RunReader, RunWriter
-from rollbook.trace import Annotation, Trace
+from rollbook.trace import Annotation, Trace, facts
 from rollbook.trace.facts import STALENESS
+from rollbook.trace.rescored import rescored_all
 
 __all__ = ["PRODUCER", "ClosedGroup", "GroupQueue", "StreamStats"]
 
@@ -54,6 +55,7 @@ class ClosedGroup:
     zero_variance: bool
     """All votes are equal: nothing is learned from it."""
     _reader: RunReader
+    _rewards: Mapping[str, facts.Reward]
 
     @property
     def values(self) -> dict[str, float]:
@@ -62,7 +64,8 @@ class ClosedGroup:
 
     def traces(self) -> Iterator[Trace]:
         """The traces of those that vote, each read from the store when it is asked for."""
-        return (self._reader.get(each.rollout) for each in self.outcomes if each.vote is not None)
+        voters = (self._reader.get(each.rollout) for each in self.outcomes if each.vote is not None)
+        return rescored_all(voters, self._rewards)
 
 
 class StreamStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -315,6 +318,7 @@ class GroupQueue(Listener):
             refilled=closed.refilled,
             zero_variance=closed.zero_variance,
             _reader=self._reader,
+            _rewards=closed.scores.rewards,
         )
 
     def _split(self, outcome: Outcome, finished: int | None, taken: int | None) -> Staleness:

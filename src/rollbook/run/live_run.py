@@ -15,13 +15,16 @@ from typing import TypedDict
 
 from rollbook.envs.finishing import to_its_end
 from rollbook.errors import ConfigError, RecordError, behind, boundary
+from rollbook.rewards.group_scoring import scores_groups
 from rollbook.rollout import EnvFactory, LoadedPolicy
 from rollbook.rollout.pool import Executor, GroupBook, Listener, Scheduler
+from rollbook.rollout.pool.group_scoring import GroupScoring
 from rollbook.run.access import Access
 from rollbook.run.config import RunConfig
 from rollbook.run.copies import Copy, open_copy, writing
 from rollbook.run.executors import RunParts, open_executor, starting
 from rollbook.run.fitness import refuse_unfit
+from rollbook.run.group_scoring import open_group_scoring, refuse_spools
 from rollbook.run.planning import Planner
 from rollbook.run.policies import policy_of
 from rollbook.run.recording import Progress, Recorder, Silent
@@ -124,6 +127,8 @@ class LiveRun:
     planner: Planner
     recorder: Recorder
     executor: Executor
+    score: GroupScoring | None
+    """Scores groups as a whole; None: the environment does not."""
     interrupted: tuple[str, ...]
     """As in `RunOutcome`."""
 
@@ -136,6 +141,7 @@ class LiveRun:
             concurrency=concurrency,
             order_seconds=_order_seconds(config),
             group_seconds=config.groups.deadline,
+            score=self.score,
             jitter=functools.partial(random.uniform, 0.0, _jitter(self.request.start_jitter, concurrency)),
         )
 
@@ -146,18 +152,19 @@ async def open_live_run(request: RunRequest) -> AsyncGenerator[LiveRun]:
     config, path = request.config, _fixed(Path(request.folder))
     make_env = functools.partial(make, config.environment, **config.options)
     check_folder(config, path, resume=request.resume, allow_changed=request.allow_changed)
-    tasks = _tasks(make_env, config)
+    tasks, whole = _tasks(make_env, config), scores_groups(make_env())
     access = request.access or Access()
     way = dataclasses.replace(access, connections=max(access.connections, request.concurrency))
     loaded = request.policy or await asyncio.to_thread(policy_of, config, way)
     await refuse_unfit(loaded, config.sampling)
+    spools = request.store is not None and request.cluster is not None
+    refuse_spools(whole=whole, spools=spools)
     copy = await _copy(request, path)
     with starting(request.cluster) as start:  # before the folder is made: where it cannot, nothing is left
         run_id, writer = open_folder(config, path, resume=request.resume, allow_changed=request.allow_changed)
-        spools = copy is not None and request.cluster is not None
         async with writing(writer, copy, parts=not spools):
             interrupted = tuple(writer.seal_interrupted())
-            planner = Planner(config, tasks, run_id, RunReader(path), rounds=request.rounds)
+            planner = Planner(config, tasks, run_id, RunReader(path), rounds=request.rounds, scored_whole=whole)
             recorder = Recorder(config, planner, writer, request.progress or Silent())
             recorder.begin()
             parts = RunParts(
@@ -173,7 +180,10 @@ async def open_live_run(request: RunRequest) -> AsyncGenerator[LiveRun]:
                 copy=copy,
                 spools=spools,
             )
-            async with _with_executor(parts, request.workers) as executor:
+            async with (
+                _with_executor(parts, request.workers) as executor,
+                open_group_scoring(parts, executor, whole=whole) as score,
+            ):
                 yield LiveRun(
                     request=request,
                     folder=path,
@@ -182,6 +192,7 @@ async def open_live_run(request: RunRequest) -> AsyncGenerator[LiveRun]:
                     planner=planner,
                     recorder=recorder,
                     executor=executor,
+                    score=score,
                     interrupted=interrupted,
                 )
             await asyncio.to_thread(write_summary_table, path)

@@ -37,16 +37,25 @@ class Planner:
     """Gives the books of the groups that are not closed."""
 
     def __init__(
-        self, config: RunConfig, tasks: Sequence[Task], run: str, reader: RunReader, *, rounds: int | None = 1
+        self,
+        config: RunConfig,
+        tasks: Sequence[Task],
+        run: str,
+        reader: RunReader,
+        *,
+        rounds: int | None = 1,
+        scored_whole: bool = False,
     ) -> None:
         """`tasks`: those of the configuration, then those that may replace groups without a signal. `rounds`: how often
-        the list is gone through; None: for ever. Raises `ConfigError` where the record is of other tasks, and where
-        groups without a signal were to be replaced in several rounds."""
+        the list is gone through; None: for ever. `scored_whole`: groups are scored as a whole. Raises
+        `ConfigError` where the record is of other tasks, and where groups without a signal were to be replaced in
+        several rounds."""
         if rounds != 1 and config.groups.resample:
             raise ConfigError("groups: resample goes with one round only: a further round draws every task anew")
         if rounds is not None and rounds < 1:
             raise ConfigError(f"the tasks are gone through at least once, not {rounds} times")
         self._config, self._tasks, self._run, self._rounds = config, tasks, run, rounds
+        self._scored_whole = scored_whole
         notes = of_the_run(reader.annotations())
         delivered = facts.advantages(note for note in notes if note.producer == PRODUCER)
         fates = facts.dispositions(notes)
@@ -137,6 +146,7 @@ class Planner:
             estimator=self._config.estimator,
             outcome_part=self._config.outcome_part,
             earlier=self._earlier.get(plan.id, ()),
+            scored_whole=self._scored_whole,
             chance=chance,
         )
 

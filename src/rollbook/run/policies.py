@@ -28,13 +28,14 @@ from rollbook.policy import (
 )
 from rollbook.render import HERMES_EXAMPLES, NATIVE_TOOLS, ChatRenderer, RendererConfig, TextStream
 from rollbook.rollout import LoadedPolicy
+from rollbook.rollout.judging import JudgeLoader
 from rollbook.run.access import CONNECTIONS, REQUEST_TIMEOUT, Access
 from rollbook.run.config import RunConfig
 from rollbook.run.model_files import files_at, spells_policy
 from rollbook.run.served import ModelSource, files_for
 from rollbook.run.templates import as_moment, compile_template, read_template, template_of
 
-__all__ = ["LocalRenderer", "load_policy", "load_renderer", "policy_of", "renderer_for"]
+__all__ = ["LocalRenderer", "judge_loader", "load_policy", "load_renderer", "policy_of", "renderer_for"]
 
 _EXTRA = ("aiohttp", "xllamacpp")
 """Packages of the extra ``local``."""
@@ -90,6 +91,16 @@ def load_policy(
         client = _remote_module(parsed).open_remote(parsed, renderer.info.stop_ids, access)
         return LoadedPolicy(client, renderer, name=name)
     return LoadedPolicy(_embedded(parsed, files), renderer, name=name)
+
+
+def judge_loader(access: Access) -> JudgeLoader:
+    """Loads the policy of a judge by its name, with the connections and the cache of `access`. The run's key stays away
+    from it: it is another engine's."""
+
+    def load(name: str) -> LoadedPolicy:
+        return load_policy(name, connections=access.connections, cache=access.cache)
+
+    return load
 
 
 def load_renderer(

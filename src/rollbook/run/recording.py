@@ -11,6 +11,7 @@ from rollbook.errors import RollbookError, boundary
 from rollbook.rewards import Advantages, Outcome, annotate
 from rollbook.rollout.breaker import Breaker
 from rollbook.rollout.pool import Closed, Executor, GroupBook, Listener
+from rollbook.rollout.pool.group_scoring import reward_annotations
 from rollbook.rollout.snapshot import Snapshot
 from rollbook.run.config import RunConfig
 from rollbook.run.planning import Planner
@@ -151,6 +152,7 @@ class Recorder(Listener):
 
     def keep(self, closed: Closed) -> None:
         """Keep what a group came to; with its advantages it is closed for good."""
+        self._writer.annotate(reward_annotations(closed.scores.rewards, closed.scores.judged))
         self._writer.annotate(annotate(closed.changed))
         self._writer.annotate(Advantages(closed.advantages).annotations())
 

@@ -19,7 +19,7 @@ from rollbook.rollout import Resources
 from rollbook.rollout.pool import LocalWorker, serve
 from rollbook.run.copies import Settled, open_spool
 from rollbook.run.executors import WorkerSpec, settings_of
-from rollbook.run.policies import policy_of
+from rollbook.run.policies import judge_loader, policy_of
 from rollbook.store import RunWriter, read_manifest
 from rollbook.worlds import make
 
@@ -38,7 +38,8 @@ async def open_worker(plain: dict[str, Any]) -> AsyncGenerator[LocalWorker]:
     except UsageError as error:
         raise UsageError(f"{error} (workers know what they can import: name it 'package.module:Class')") from error
     loaded = await asyncio.to_thread(policy_of, config, spec.access)
-    async with _part(spec) as (writer, settled), loaded, Resources(config.resources) as resources:
+    shared = Resources(config.resources, load_judge=judge_loader(spec.access))
+    async with _part(spec) as (writer, settled), loaded, shared as resources:
         yield LocalWorker(
             make_env=make_env,
             loaded=loaded,

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from rollbook.envs.outcome import ToolRefused
 from rollbook.envs.protocol import Environment, Rewards
+from rollbook.envs.solutions import Solutions, calls, says
 from rollbook.envs.tool import tool
 from rollbook.errors import UsageError
 from rollbook.trace.task import Task
@@ -62,15 +63,18 @@ class Calculator(Environment):
         except BadExpression as error:
             raise ToolRefused(str(error)) from error
 
+    def solutions(self, task: Task) -> Solutions:
+        return Solutions((calls("calculator", expression=task.data["expression"]), says(f"It is {task.target}.")))
+
     async def score(self, trace: Trace) -> Rewards:
         target = Fraction(trace.task.target)
         answer = trace.answer
         said = last_number(answer.content) if answer is not None and not answer.tool_calls else None
-        calls = {call.id for turn in trace.turns() for call in turn.message.tool_calls}
-        results = [each for each in trace.graph.messages if each.call_id in calls and each.fault is None]
+        asked = {call.id for turn in trace.turns() for call in turn.message.tool_calls}
+        results = [each for each in trace.graph.messages if each.call_id in asked and each.fault is None]
         metrics = {
             "answered": float(said is not None),
-            "calls": float(len(calls)),
+            "calls": float(len(asked)),
             "results": float(len(results)),
             "result_right": float(any(last_number(each.content) == target for each in results)),
         }

@@ -2,7 +2,7 @@
 
 The prompt gives the signature, what is to be returned and examples. The answer is what was handed in with `submit`, or
 else the last fenced code block of the final answer. Scoring runs it in a sandbox of its own, on the tests of the task's
-target, which neither the prompt nor the sandbox of `run_python` ever shows (`rollbook.worlds.code_tests`).
+target, which neither the prompt nor the sandbox of `run_python` ever shows (`rollbook.rewards.code_tests`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from typing import Any, ClassVar
 
 from rollbook.envs.outcome import ToolRefused
 from rollbook.envs.protocol import Environment, Rewards
-from rollbook.envs.sandbox import Cause, ExecResult, Kind, Sandbox, SandboxLimits, open_sandbox, sandbox
+from rollbook.envs.sandbox import Cause, ExecResult, Kind, Sandbox, SandboxLimits, open_sandbox
+from rollbook.envs.solutions import Solutions, calls
 from rollbook.envs.tool import tool
 from rollbook.errors import UsageError
+from rollbook.rewards.code_tests import interpreter
+from rollbook.rewards.scorers.code import code_passes
 from rollbook.trace.message import Message, ParseStatus
 from rollbook.trace.record import FinalState
 from rollbook.trace.task import Task
@@ -25,7 +28,6 @@ from rollbook.worlds.code_easy import EASY
 from rollbook.worlds.code_families import Drawn, Family, draw
 from rollbook.worlds.code_hard import HARD
 from rollbook.worlds.code_middle import MIDDLE
-from rollbook.worlds.code_tests import interpreter, run_hidden_tests
 
 __all__ = ["FAMILIES", "Code"]
 
@@ -35,8 +37,6 @@ LIMITS = SandboxLimits(memory=256 << 20, disk=32 << 20, output=64 << 10, flood=1
 RUN_SECONDS = 40.0
 """Wall time of a program that is tried out, for one that sleeps; less than the tool has. What computes is bounded by
 ``LIMITS.cpu``, so that a machine with other work does not end it."""
-MAX_CODE = 100_000
-"""Characters of an answer that is looked at."""
 
 _BLOCK = re.compile(
     r"^```[ \t]*(?:python|py|python3)?[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL | re.IGNORECASE
@@ -102,16 +102,11 @@ class Code(Environment):
         info = self._box.info
         return FinalState(data={"sandbox": str(info.kind), "isolates": info.isolates, "groups": info.groups})
 
+    def solutions(self, task: Task) -> Solutions:
+        return Solutions((calls("run_python", code=task.data["gold"]), calls("submit", code=task.data["gold"])))
+
     async def score(self, trace: Trace) -> Rewards:
-        code, tests = answer_of(trace), trace.task.target["tests"]
-        metrics = {"answered": float(code is not None), "tests": float(len(tests))}
-        if code is None or len(code) > MAX_CODE:
-            return Rewards(0.0, parts={"passed": 0.0}, metrics=metrics)
-        async with sandbox(self.kind, limits=LIMITS, readonly=interpreter()[1]) as box:
-            result = await run_hidden_tests(box, code, trace.task.target["name"], tests, LIMITS)
-        share = result.passed / len(tests)
-        metrics |= {"run": float(result.run), "out_of_time": float(result.out_of_time)}
-        return Rewards(share if self.graded else float(share == 1.0), parts={"passed": share}, metrics=metrics)
+        return await code_passes(answer_of, _tests_of, graded=self.graded, kind=self.kind, limits=LIMITS)(trace)
 
     async def cleanup(self) -> None:
         if self._box is not None:
@@ -145,6 +140,11 @@ def answer_of(trace: Trace) -> str | None:
     answer = trace.answer
     found = _BLOCK.findall(answer.content) if answer is not None and not answer.tool_calls else []
     return str(found[-1]) if found else None
+
+
+def _tests_of(trace: Trace) -> tuple[str, list[list[Any]]]:
+    target: dict[str, Any] = trace.task.target
+    return target["name"], target["tests"]
 
 
 def _shown(done: ExecResult) -> bytes:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from rollbook.envs.protocol import Environment, Rewards
+from rollbook.envs.solutions import Solutions, says
 from rollbook.errors import UsageError
 from rollbook.trace.message import Message, Role
 from rollbook.trace.task import Task
@@ -55,6 +56,9 @@ class CopyWords(Environment):
             text = " ".join(example.split()[: self.words])
             shown += [Message(role=Role.USER, content=text), Message(role=Role.ASSISTANT, content=text)]
         return [*shown, *task.messages()]
+
+    def solutions(self, task: Task) -> Solutions:
+        return Solutions((says(str(task.target)),))
 
     async def score(self, trace: Trace) -> Rewards:
         asked = _words(str(trace.task.target))

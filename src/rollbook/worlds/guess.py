@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from rollbook.envs.protocol import Environment, StepResult
+from rollbook.envs.solutions import Solutions, says
 from rollbook.errors import UsageError
 from rollbook.trace.ending import Ending, Reason
 from rollbook.trace.message import Message, Role
@@ -79,6 +80,9 @@ class Guess(Environment):
         if narrower:
             self._range = (guess + 1, high) if guess < self._secret else (low, guess - 1)
         return StepResult("higher" if guess < self._secret else "lower", NARROWER if narrower else None)
+
+    def solutions(self, task: Task) -> Solutions:
+        return Solutions((says(str(task.target)),))
 
     async def score(self, trace: Trace) -> float:
         return float(any(_number(turn.message.content) == trace.task.target for turn in trace.turns()))

@@ -2,7 +2,8 @@
 
 Rules. Each member has one attempt at a time; an attempt that is retried, or whose worker was lost, is followed by the
 next one; losses have a budget of their own, for a task that kills its worker would do so for ever. A member that is
-dropped may be replaced, up to the cap. The group closes once: when every member is done, when enough have a vote, when
+dropped may be replaced, up to the cap; one that waits for its group to be scored as a whole is none. The group closes
+once: when every member is done, when enough have a vote, when
 its deadline passed, or when it is abandoned as a whole; whoever runs then is cancelled, and what comes in later is
 kept, counted and not used. Closing decides what the group is worth before anything is computed from it.
 """
@@ -16,8 +17,9 @@ import msgspec
 
 from rollbook.rewards import DEFAULT_ESTIMATOR, Estimator, GroupAdvantages, Outcome, close_group, refuse_whole_batch
 from rollbook.rollout.backoff import jittered
+from rollbook.rollout.pool.group_scoring import GroupScores
 from rollbook.rollout.pool.orders import GroupPlan, GroupRules, Order
-from rollbook.trace import Disposition, EndingRules, Fate, Reason
+from rollbook.trace import Disposition, EndingRules, Fate, Penalize, Reason, Score, ScoringStatus
 from rollbook.trace.episode import GroupKey
 from rollbook.trace.facts import flat_groups
 
@@ -48,6 +50,8 @@ class Closed:
     """Rollouts that still ran, or waited to run."""
     changed: dict[str, Disposition]
     """Dispositions that the close changed, by rollout."""
+    scores: GroupScores = field(default_factory=GroupScores)
+    """What scoring the group as a whole gave."""
 
     @property
     def used(self) -> int:
@@ -71,6 +75,8 @@ class Actions:
     late: Outcome | None = None
     """What came too late, with what became of it."""
     closed: Closed | None = None
+    score: Sequence[Outcome] | None = None
+    """The attempts of a group that is to be scored as a whole; `GroupBook.scored` takes what that gives."""
 
 
 @dataclass(slots=True)
@@ -99,15 +105,18 @@ class GroupBook:
         estimator: Estimator = DEFAULT_ESTIMATOR,
         outcome_part: str | None = None,
         earlier: Sequence[Outcome] = (),
+        scored_whole: bool = False,
         chance: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """`earlier`: attempts that a run which goes on holds already. `chance`: gives numbers in [0, 1), to spread
-        waits. `outcome_part`: as in `rollbook.rewards.close_groups`."""
+        waits. `scored_whole`: the group is scored as a whole before it closes. `outcome_part`: as in
+        `rollbook.rewards.close_groups`."""
         self.plan, self.closed = plan, False
         self._rules, self._endings, self._chance = rules, endings, chance
         self._estimator, self._outcome_part = refuse_whole_batch(estimator), outcome_part
         self._retries = request_retries
         self._given_up: str | None = None
+        self._scored_whole, self._cancelled = scored_whole, list[str]()
         self._members = {number: _Member(number, request_retries) for number in range(plan.size)}
         for outcome in sorted(earlier, key=lambda each: (each.member, each.attempt)):
             member = self._members.setdefault(outcome.member, _Member(outcome.member, request_retries))
@@ -177,6 +186,18 @@ class GroupBook:
         self._given_up = rule
         return self._close(Actions())
 
+    def scored(self, found: GroupScores) -> Actions:
+        """The group was scored as a whole: it closes now."""
+        changed: dict[str, Disposition] = {}
+        for member in self._members.values():
+            for place, outcome in enumerate(member.outcomes):
+                again = found.outcomes.get(outcome.rollout, outcome)
+                if again.disposition != outcome.disposition:
+                    changed[outcome.rollout] = again.disposition
+                member.outcomes[place] = again
+        closed = self._closed(self._cancelled)
+        return Actions(closed=replace(closed, changed={**changed, **closed.changed}, scores=found))
+
     def without(self, closed: Closed, rules: Mapping[str, str]) -> Closed:
         """What the closed group is worth without the votes of some members, each by its rule. For a group that nobody
         has used yet."""
@@ -196,8 +217,8 @@ class GroupBook:
 
     @property
     def votes(self) -> Sequence[Outcome]:
-        """The attempts that ended and vote, so far."""
-        return [each for each in self._outcomes() if each.vote is not None]
+        """The attempts that ended and vote, or may once the group is scored as a whole."""
+        return [each for each in self._outcomes() if each.vote is not None or self._waits(each)]
 
     @property
     def running(self) -> Sequence[Order]:
@@ -243,8 +264,8 @@ class GroupBook:
 
     def _refill(self, member: _Member, actions: Actions, *, dropped: bool = False) -> None:
         """Put a new member in the place of one that was dropped, while the cap allows it."""
-        last = member.outcomes[-1].disposition.fate if member.outcomes else None
-        if not (dropped or last is Fate.DROPPED):
+        last = member.outcomes[-1] if member.outcomes else None
+        if not dropped and (last is None or last.disposition.fate is not Fate.DROPPED or self._waits(last)):
             return
         number = max(self._members) + 1
         lost = sum(self._is_dropped(each) for each in self._members.values())
@@ -255,13 +276,19 @@ class GroupBook:
     def _is_dropped(self, member: _Member) -> bool:
         if not member.done:
             return False
-        return not member.outcomes or member.outcomes[-1].disposition.fate in (Fate.DROPPED, Fate.RETRIED)
+        if not member.outcomes or self._waits(member.outcomes[-1]):
+            return not member.outcomes
+        return member.outcomes[-1].disposition.fate in (Fate.DROPPED, Fate.RETRIED)
+
+    def _waits(self, outcome: Outcome) -> bool:
+        """True for an attempt that lacks a reward only because its group is not scored yet."""
+        scored = isinstance(self._endings.rule(outcome.reason), Score | Penalize)
+        return self._scored_whole and scored and outcome.scoring is ScoringStatus.PENDING
 
     def _settled(self, actions: Actions) -> Actions:
         """Close where nothing is left to wait for."""
         members = self._members.values()
-        voters = sum(each.vote is not None for each in self._outcomes())
-        enough = self._rules.enough is not None and voters >= self._rules.enough
+        enough = self._rules.enough is not None and len(self.votes) >= self._rules.enough
         return self._close(actions) if not self.closed and (enough or all(each.done for each in members)) else actions
 
     def _outcomes(self) -> Iterable[Outcome]:
@@ -272,7 +299,10 @@ class GroupBook:
         running = [order.rollout for order in self.running]
         actions.orders.clear()
         actions.cancel += running
-        actions.closed = self._closed(running)
+        if self._scored_whole and self._given_up is None and self.votes:
+            self._cancelled, actions.score = running, tuple(self._outcomes())
+        else:
+            actions.closed = self._closed(running)
         return actions
 
     def _closed(self, running: Sequence[str]) -> Closed:

@@ -94,6 +94,10 @@ class KeepingSink(Sink):
     def annotate(self, annotations: Iterable[Annotation]) -> None:
         self._sink.annotate(annotations)
 
+    def get(self, rollout: str) -> Trace:
+        """The sealed trace of a rollout."""
+        return next(each for each in self.sealed if each.id == rollout)
+
 
 @dataclass(slots=True, kw_only=True)
 class LocalWorker:

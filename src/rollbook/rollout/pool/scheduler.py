@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,6 +18,7 @@ from typing import Protocol
 from rollbook.errors import RollbookError, boundary, first_cause
 from rollbook.rewards import Outcome
 from rollbook.rollout.pool.book import Actions, Closed, GroupBook
+from rollbook.rollout.pool.group_scoring import GroupScores, GroupScoring
 from rollbook.rollout.pool.local_worker import Result
 from rollbook.rollout.pool.orders import Order
 from rollbook.rollout.snapshot import Snapshot
@@ -70,10 +71,12 @@ class Scheduler:
         concurrency: int,
         order_seconds: float | None = None,
         group_seconds: float | None = None,
+        score: GroupScoring | None = None,
         jitter: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`order_seconds`, `group_seconds`: deadlines of one order and of one group, None for no limit. `jitter`: gives
-        the seconds that each of the first `concurrency` orders waits before it starts."""
+        """`order_seconds`, `group_seconds`: deadlines of one order and of one group, None for no limit. `score`: scores
+        groups that their books want scored as a whole; it holds no slot. `jitter`: gives the seconds that each of the
+        first `concurrency` orders waits before it starts."""
         self._executor, self._listener = executor, listener
         self._slots = asyncio.Semaphore(concurrency)
         self._order_seconds, self._group_seconds, self._jitter = order_seconds, group_seconds, jitter
@@ -84,6 +87,7 @@ class Scheduler:
         self._timers: dict[GroupBook, asyncio.TimerHandle] = {}
         self._delayed: set[asyncio.TimerHandle] = set()
         self._late: set[asyncio.Task[Result | None]] = set()
+        self._score, self._scoring = score, set[asyncio.Task[None]]()
         self._asked: asyncio.Future[GroupBook | None] | None = None
         self._exhausted = False
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -217,6 +221,10 @@ class Scheduler:
             self._executor.cancel(rollout)
         for order, seconds in actions.orders:
             self._put(_Ready(book, order), seconds + self._start_jitter())
+        if actions.score is not None:
+            scoring = asyncio.create_task(self._score_whole(book, actions.score))
+            self._scoring.add(scoring)
+            scoring.add_done_callback(self._scoring.discard)
         if actions.closed is not None:
             self._open.discard(book)
             timer = self._timers.pop(book, None)
@@ -224,6 +232,12 @@ class Scheduler:
                 timer.cancel()
             self._listener.closed(actions.closed)
         self._wake()
+
+    async def _score_whole(self, book: GroupBook, outcomes: Sequence[Outcome]) -> None:
+        """Score a group as a whole, and close it."""
+        with self._keeping_failures(), boundary("scoring a group", RollbookError):
+            found = GroupScores() if self._score is None else await self._score(outcomes)
+            self._carry_out(book, book.scored(found))
 
     def _start_jitter(self) -> float:
         if self._jittered < 1:
@@ -250,6 +264,10 @@ class Scheduler:
             self._asked.cancel()
         for timer in (*self._timers.values(), *self._delayed):
             timer.cancel()
+        if scoring := tuple(self._scoring):
+            for task in scoring:
+                task.cancel()
+            await asyncio.wait(scoring)
         if self._late:
             await asyncio.wait(self._late, timeout=LATE_SECONDS)
         for work in tuple(self._late):

@@ -2,32 +2,42 @@
 
 The checks, in this order: tasks are given, the same seed gives the same, more begin with the fewer, ids are unique, a
 task survives JSON; methods are async or not as they must be; tools have valid schemas and names of their own; `setup`
-gives a first observation, `score` bears a rollout that never got to reply, `cleanup` runs. Nothing is sampled.
+gives a first observation, `score` bears a rollout that never got to reply, `cleanup` runs; and where the environment
+knows solutions of its tasks, the gold one scores 1 and the no-op 0, replayed through its tools and its scorer.
+Nothing is sampled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+import copy
+import math
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 
 import jsonschema
 import msgspec
 
-from rollbook.envs.foreign import ForeignError, call_foreign
+from rollbook.envs.foreign import ForeignError, call_foreign, one_line
 from rollbook.envs.hooks import wrong_hooks
 from rollbook.envs.protocol import Environment
 from rollbook.envs.scorer import call_scorer
+from rollbook.envs.solutions import Solutions
 from rollbook.envs.toolset import ToolSet
 from rollbook.errors import RollbookError, boundary
+from rollbook.rollout.pool.orders import EnvFactory
+from rollbook.rollout.replay import replay
+from rollbook.trace.disposition import ending_of
 from rollbook.trace.ending import Ending, Reason
-from rollbook.trace.message import Role
+from rollbook.trace.message import Message, Role
 from rollbook.trace.record import TraceHead
 from rollbook.trace.task import Task
 from rollbook.trace.trace import Trace
 
-__all__ = ["EnvCheck", "EnvFinding", "check_env"]
+__all__ = ["EnvCheck", "EnvFinding", "EnvReport", "check_env", "env_report"]
 
+SAME_REWARD = 1e-9
+"""Rewards that differ by less are the same: a sum of weighted parts has float error."""
 CALL_SECONDS = 60.0
 """How long one call of the environment may take here."""
 
@@ -51,6 +61,12 @@ class EnvCheck(StrEnum):
     """`score` can judge a rollout that ended before its first reply."""
     CLEANUP = "cleanup"
     """`cleanup` runs."""
+    SOLUTIONS = "solutions"
+    """`solutions` gives `Solutions` that can be replayed."""
+    GOLD = "gold"
+    """The gold solution scores 1."""
+    NOOP = "noop"
+    """The solution that does nothing scores 0."""
 
 
 class EnvFinding(msgspec.Struct, frozen=True):
@@ -60,19 +76,42 @@ class EnvFinding(msgspec.Struct, frozen=True):
     problem: str
 
 
-async def check_env(make: Callable[[], Environment], count: int = 8, seed: int = 0) -> list[EnvFinding]:
-    """Check the environment that `make` makes (a class will do) on `count` tasks. No findings: it conforms."""
+class EnvReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check came to."""
+
+    findings: tuple[EnvFinding, ...]
+    """None: it conforms."""
+    tasks: int
+    """Tasks that were looked at."""
+    solved: int
+    """Tasks whose solutions were replayed; 0: the environment knows none, so its scorer was not held to anything."""
+
+
+async def check_env(make: EnvFactory, count: int = 8, seed: int = 0, *, solved: int | None = None) -> list[EnvFinding]:
+    """Check the environment that `make` makes (a class will do) on `count` tasks. No findings: it conforms.
+
+    `solved`: of how many tasks the solutions are replayed; None: of all.
+    """
+    return list((await env_report(make, count, seed, solved=solved)).findings)
+
+
+async def env_report(make: EnvFactory, count: int = 8, seed: int = 0, *, solved: int | None = None) -> EnvReport:
+    """As `check_env`, with how much was tried."""
     checker = _Checker(make)
     tasks = checker.tasks(count, seed)
     checker.methods()
     checker.tools()
     if tasks:
         await checker.life(tasks[0])
-    return checker.findings
+    replayed = 0
+    if not checker.findings:  # what is broken already would only be told again
+        for task in tasks[:solved]:
+            replayed += await checker.solutions(task)
+    return EnvReport(findings=tuple(checker.findings), tasks=len(tasks), solved=replayed)
 
 
 class _Checker:
-    def __init__(self, make: Callable[[], Environment]) -> None:
+    def __init__(self, make: EnvFactory) -> None:
         self.make = make
         self.findings: list[EnvFinding] = []
 
@@ -140,3 +179,38 @@ class _Checker:
         trace.end(Ending(Reason.MAX_TOKENS, "before the first reply"))
         with self.guard(EnvCheck.SCORE):
             await call_foreign(CALL_SECONDS, call_scorer, environment, trace)
+
+    async def solutions(self, task: Task) -> bool:
+        """Replay the solutions of one task; False where none is known."""
+        found: object = None
+        with self.guard(EnvCheck.SOLUTIONS):
+            found = self.make().solutions(copy.deepcopy(task))
+        if found is None:
+            return False
+        if not isinstance(found, Solutions):
+            self.found(EnvCheck.SOLUTIONS, f"task {task.id}: a {type(found).__name__}; give Solutions(gold, noop)")
+            return False
+        await self._replay(EnvCheck.GOLD, task, found.gold, 1.0)
+        await self._replay(EnvCheck.NOOP, task, found.noop, 0.0)
+        return True
+
+    async def _replay(self, check: EnvCheck, task: Task, replies: Sequence[Message], reward: float) -> None:
+        with self.guard(EnvCheck.SOLUTIONS):
+            trace = await replay(self.make, task, list(replies))
+            if trace.reward is None or not math.isclose(trace.reward, reward, abs_tol=SAME_REWARD):
+                self.found(check, f"task {task.id}: {_scored(trace)}, not {reward:g}; it ended {_ended(trace)}")
+
+
+def _scored(trace: Trace) -> str:
+    if trace.reward is not None:
+        return f"scored {trace.reward:g}"
+    scoring = trace.tail.scoring
+    return f"scored nothing ({scoring.status}{': ' + scoring.reason if scoring.reason else ''})"
+
+
+def _ended(trace: Trace) -> str:
+    """As what, and behind which refused call: mostly that is why."""
+    ending = ending_of(trace)
+    bad = [message.content for message in trace.graph.messages if message.fault is not None]
+    words = [f"as {ending}", *([ending.detail] if ending.detail else []), *bad[:1]]
+    return one_line(": ".join(words))
