@@ -24,6 +24,7 @@ COMMANDS = {
     "show": "rollbook.cli.show",
     "audit": "rollbook.cli.audit",
     "export": "rollbook.cli.export",
+    "import": "rollbook.cli.import_",
     "envs": "rollbook.cli.envs",
     "check": "rollbook.cli.check",
 }

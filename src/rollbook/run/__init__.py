@@ -3,6 +3,7 @@
 from rollbook.run.access import Access
 from rollbook.run.config import RunConfig, differences
 from rollbook.run.fitness import refuse_unfit
+from rollbook.run.importing import ImportReport, import_traces
 from rollbook.run.live_run import CONCURRENCY, RunOptions
 from rollbook.run.open import open_run
 from rollbook.run.policies import load_policy, load_renderer, policy_of
@@ -22,6 +23,7 @@ __all__ = [
     "Access",
     "ClosedGroup",
     "GroupFacts",
+    "ImportReport",
     "Progress",
     "ResourceReport",
     "RolloutStream",
@@ -35,6 +37,7 @@ __all__ = [
     "check_folder",
     "check_template",
     "differences",
+    "import_traces",
     "load_policy",
     "load_renderer",
     "open_run",
