@@ -150,10 +150,7 @@ def add_step(
         parent = add_prompt(trace, [*_messages(trace, parent), *new], prompt_ids, fork if len(trace.graph) else None)
     else:
         rest = prompt_ids[len(before) :]
-        if parent == ROOT:
-            parent = add_prompt(trace, new, rest)
-        else:
-            parent = _observe(trace, parent, new, rest)
+        parent = add_prompt(trace, new, rest) if parent == ROOT else _observe(trace, parent, new, rest)
     count = len(reply_ids)
     return trace.graph.add(
         reply,

@@ -1,8 +1,8 @@
 """The importers by form, and how a file tells its own.
 
-Rules: a form is guessed only where the file says it unmistakably: by fields that no other form has, in its first row or
-its archive's members. What is not told is asked for. An importer is one module with `rows`, the rows of a file as far as
-it can be read, and `traces`, the traces of one row.
+Rules: a form is guessed only where the file says it unmistakably: by fields that no other form has, in its first row
+or its archive's members. What is not told is asked for. An importer is one module with `rows`, the rows of a file as
+far as it can be read, and `traces`, the traces of one row.
 """
 
 from __future__ import annotations

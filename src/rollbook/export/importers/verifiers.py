@@ -19,6 +19,7 @@ means: not recorded, with its name as the detail.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -159,11 +160,11 @@ def _trace(found: _Trace, book: Book, *, group: object, episode: str, env: str) 
     sampled = [node for node in found.nodes if node.sampled]
     tokens = bool(sampled) and all(node.token_ids for node in sampled)
     models = [call.model for call in found.calls if call.model] or [found.agent.config.model]
-    first = next((node for node in found.nodes if not node.sampled), None)
+    asked = itertools.takewhile(lambda node: not node.sampled, found.nodes)
     head = book.head(
         task=Task(
             id=found.task.key or found.task.hash or content_id(found.task.data),
-            prompt=(chat_message(first.message),) if first is not None else "",
+            prompt=tuple(chat_message(node.message) for node in asked),
             data=found.task.data,
         ),
         group=group,
