@@ -36,5 +36,8 @@ class ToolsUnrendered:
 
     def finish(self) -> Measure:
         if self.unknown and not self.given:
-            return Measure.none("the engine takes text, or its calls were not recorded: what was rendered is not known", unknown=self.unknown)
+            return Measure.none(
+                "the engine takes text, or its calls were not recorded: what was rendered is not known",
+                unknown=self.unknown,
+            )
         return Measure.count(self.dropped, self.given, unknown=self.unknown)

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from rollbook.cli.export_sft import SFT, refuse_sft_options, write_sft
 from rollbook.cli.run_place import RUN_PLACE
 from rollbook.cli.screen import console, counts, print_json, show_table
 from rollbook.cli.unfinished import tell_unfinished
+from rollbook.errors import UsageError
 from rollbook.export import FORMS, ExportReport, export
 from rollbook.run import open_run
 
@@ -18,16 +20,23 @@ EXAMPLES = """\b
 Examples:
   rollbook export runs/demo --to jsonl runs/demo.jsonl
   rollbook export runs/demo --to parquet runs/demo.parquet --max-tokens 4096 --overwrite
+  rollbook export runs/demo --to sft runs/demo.sft.jsonl --threshold 1
 """
 
 
 @click.command(epilog=EXAMPLES, short_help="Write a run's samples for a trainer.")
 @click.argument("run", type=RUN_PLACE)
-@click.option("--to", "form", required=True, metavar="FORM", help=f"{' or '.join(FORMS)}.")
+@click.option("--to", "form", required=True, metavar="FORM", help=f"{', '.join(FORMS)} or {SFT}.")
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it is there.")
 @click.option("--max-tokens", type=click.IntRange(1), help="Leave longer branches out. [default: no limit]")
 @click.option("--allow-unfit-logprobs", is_flag=True, help="Take logprobs of another distribution than was sampled.")
+@click.option(
+    "--select", metavar="HOW", help="sft: rejection or best. [default: rejection with a threshold, else best]"
+)
+@click.option("--threshold", type=float, help="sft: the lowest reward that is taken. [default: any]")
+@click.option("--dedupe", metavar="WHAT", help="sft: none, content or task. [default: content]")
+@click.option("--split", is_flag=True, help="sft: prompt and completion apart.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def command(
     run: Path | str,
@@ -36,11 +45,31 @@ def command(
     overwrite: bool,
     max_tokens: int | None,
     allow_unfit_logprobs: bool,
+    select: str | None,
+    threshold: float | None,
+    dedupe: str | None,
+    split: bool,
     as_json: bool,
 ) -> None:
     """Write the samples of RUN to OUT, and an account of every sampled token beside it (OUT.report.json)."""
+    if form == SFT and (max_tokens is not None or allow_unfit_logprobs):
+        raise UsageError(f"--max-tokens and --allow-unfit-logprobs are about samples; --to {SFT} writes conversations")
+    if form != SFT:
+        refuse_sft_options(form, {"select": select, "threshold": threshold, "dedupe": dedupe, "split": split})
     source = open_run(run)
     tell_unfinished(source, run)
+    if form == SFT:
+        write_sft(
+            source,
+            out,
+            select=select,
+            threshold=threshold,
+            dedupe=dedupe,
+            split=split,
+            overwrite=overwrite,
+            as_json=as_json,
+        )
+        return
     done = export(
         source,
         form,

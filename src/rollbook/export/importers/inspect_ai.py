@@ -26,7 +26,7 @@ import msgspec
 
 from rollbook.errors import UsageError
 from rollbook.export.importers.archive import Archive, is_archive, opened_archive
-from rollbook.export.importers.book import UNKNOWN, Book, content_id
+from rollbook.export.importers.book import UNKNOWN, Book
 from rollbook.export.importers.messages import Content, chat_message, text_of, tool_specs
 from rollbook.export.importers.rows import MOST_DOCUMENT, BadRow, Row, as_record, decode_json, opened
 from rollbook.export.importers.spans import add_text

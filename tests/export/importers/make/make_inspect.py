@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from inspect_ai import Task, eval, task
+
+from inspect_ai import Task, eval
 from inspect_ai.dataset import Sample
-from inspect_ai.model import get_model, ModelOutput, ModelUsage
-from inspect_ai.scorer import match, includes
-from inspect_ai.solver import generate, use_tools, system_message
+from inspect_ai.model import ModelOutput, ModelUsage, get_model
+from inspect_ai.scorer import match
+from inspect_ai.solver import generate, system_message, use_tools
 from inspect_ai.tool import tool
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from verifiers.v1.configs.agent import WireAgentConfig
-from verifiers.v1.episode import Episode, EnvInfo, GroupInfo
+from verifiers.v1.episode import EnvInfo, Episode, GroupInfo
 from verifiers.v1.graph import MessageNode
 from verifiers.v1.task import WireTaskData
 from verifiers.v1.trace import AgentInfo, ModelCall, Trace, TraceTask

@@ -1,0 +1,55 @@
+"""`rollbook export --to sft`: its options, and what is said of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rollbook.cli.screen import console, counts, print_json, show_table
+from rollbook.errors import UsageError
+from rollbook.export import SftReport, export_sft
+from rollbook.trace import TraceSource
+
+__all__ = ["SFT", "refuse_sft_options", "write_sft"]
+
+SFT = "sft"
+"""The name of the form, beside those of samples."""
+
+
+def refuse_sft_options(form: str, given: dict[str, object]) -> None:
+    """Refuse options of conversations for a form of samples; raises `UsageError`."""
+    wrong = [f"--{name.replace('_', '-')}" for name, value in given.items() if value not in (None, False)]
+    if wrong:
+        raise UsageError(f"{', '.join(wrong)} goes with --to {SFT} only, not with --to {form}")
+
+
+def write_sft(
+    source: TraceSource,
+    out: Path,
+    *,
+    select: str | None,
+    threshold: float | None,
+    dedupe: str | None,
+    split: bool,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Write the conversations and show the report."""
+    chosen = select or ("best" if threshold is None else "rejection")
+    done = export_sft(
+        source, out, select=chosen, threshold=threshold, dedupe=dedupe or "content", split=split, overwrite=overwrite
+    )
+    if as_json:
+        print_json(done.to_dict())
+    else:
+        show_table(console(), f"{out}", ("", ""), _rows(done))
+
+
+def _rows(done: SftReport) -> list[tuple[str, str]]:
+    return [
+        ("rollouts read", str(done.rollouts)),
+        ("conversations written", f"{done.conversations}, of {done.tasks} tasks"),
+        ("selection", done.select if done.threshold is None else f"{done.select}, reward from {done.threshold:g}"),
+        ("the policy's turns", str(done.turns)),
+        ("left out", counts(done.left_out)),
+        ("annotations used", f"{done.snapshot.count}, hash {done.snapshot.hash}"),
+    ]
