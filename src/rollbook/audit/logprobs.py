@@ -115,8 +115,8 @@ class LogprobsAbsent:
 
 
 class LogprobKinds:
-    """Share of logprobs that are not of the distribution that was sampled; the kinds are in the details. Those of a trace
-    without calls are counted apart: what they are of was not recorded."""
+    """Share of logprobs that are not of the distribution that was sampled; the kinds are in the details. Those of a
+    trace without calls are counted apart: what they are of was not recorded."""
 
     def __init__(self, findings: Findings) -> None:
         self.findings = findings

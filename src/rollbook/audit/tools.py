@@ -12,7 +12,8 @@ class ToolsUnrendered:
     """Number of rollouts whose tools do not stand in the prompt's tokens.
 
     Where the record has a prompt's tokens it must know. Without tokens (text-only engines) nobody does, nor where no
-    call of an engine was recorded (an import), and the rollout is counted as unknown; one that stopped before its first prompt had none to put them in, and is not counted.
+    call of an engine was recorded (an import), and the rollout is counted as unknown; one that stopped before its first
+    prompt had none to put them in, and is not counted.
     """
 
     def __init__(self, findings: Findings) -> None:

@@ -50,6 +50,7 @@ def _rows(done: SftReport) -> list[tuple[str, str]]:
         ("conversations written", f"{done.conversations}, of {done.tasks} tasks"),
         ("selection", done.select if done.threshold is None else f"{done.select}, reward from {done.threshold:g}"),
         ("the policy's turns", str(done.turns)),
+        ("replies of others", str(done.foreign)),
         ("left out", counts(done.left_out)),
         ("annotations used", f"{done.snapshot.count}, hash {done.snapshot.hash}"),
     ]

@@ -8,21 +8,36 @@ written inside of reasoning stays there and is no call. Reasoning stands as ``re
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from rollbook.trace.message import Message, Origin, ParseStatus, Role
 from rollbook.trace.node import ROOT
 from rollbook.trace.trace import Trace
 
-__all__ = ["NoConversation", "conversation", "first_turn"]
+__all__ = ["Conversation", "NoConversation", "conversation"]
 
 
 class NoConversation(Exception):
     """Why a rollout has no conversation, as a name for the report."""
 
 
-def conversation(trace: Trace) -> list[dict[str, Any]]:
-    """The messages; raises `NoConversation`."""
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What was said, up to the policy's last turn."""
+
+    messages: list[dict[str, Any]]
+    """In the chat format."""
+    first: int
+    """Where the policy's first turn stands among them."""
+    turns: int
+    """How many of them the policy made."""
+    foreign: int
+    """How many replies are somebody else's."""
+
+
+def conversation(trace: Trace) -> Conversation:
+    """The conversation of the branch that the rollout ended on; raises `NoConversation`."""
     leaf = len(trace.graph) - 1
     path: list[int] = trace.graph.path(leaf).tolist() if leaf != ROOT else []
     turns = [node for node in path if _is_turn(trace, node)]
@@ -36,13 +51,12 @@ def conversation(trace: Trace) -> list[dict[str, Any]]:
         raise NoConversation("faulty_call")
     if not all(_has_text(trace.graph.messages[node]) for node in turns):
         raise NoConversation("no_text")
-    return [_chat(message) for message in said]
-
-
-def first_turn(trace: Trace) -> int:
-    """How many messages stand before the policy's first turn on that branch."""
-    path: list[int] = trace.graph.path(len(trace.graph) - 1).tolist()
-    return next(place for place, node in enumerate(path) if _is_turn(trace, node))
+    return Conversation(
+        messages=[_chat(message) for message in said],
+        first=path.index(turns[0]),
+        turns=len(turns),
+        foreign=sum(message.role is Role.ASSISTANT for message in said) - len(turns),
+    )
 
 
 _SAID = (ParseStatus.OK, ParseStatus.INSIDE_REASONING)

@@ -4,11 +4,11 @@ A line is ``{"messages": [...], "tools": "..."}``, or with `split` ``{"prompt": 
 "..."}``, cut before the policy's first turn; `tools` is a JSON text, for the schemas of different tools are no table,
 and absent where none were offered. Each line also names `rollout`, `task` and `reward`.
 
-Rules, in order; the first that leaves a rollout out is counted: it must vote (its disposition: the recorded one, else by
-the ending rules); its seat must be trainable; it must have a conversation (`rollbook.export.conversations`); its reward
-must reach the threshold; with ``best`` it must be the best of its group and seat, the earliest member among equals; it
-must not say what another one says already (``content``), nor be of a task that a better one, or an equal earlier one,
-stands for (``task``). What is left is written in the order of the run.
+Rules, in order; the first that leaves a rollout out is counted: it must vote (its disposition: the recorded one, else
+by the ending rules); its seat must be trainable; it must have a conversation (`rollbook.export.conversations`); its
+reward must reach the threshold; with ``best`` it must be the best of its group and seat, the earliest member among
+equals; it must not say what another one says already (``content``), nor be of a task that a better one, or an equal
+earlier one, stands for (``task``). What is left is written in the order of the run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import msgspec
 
 from rollbook.errors import UsageError
 from rollbook.export.batch import account_beside
-from rollbook.export.conversations import NoConversation, conversation, first_turn
+from rollbook.export.conversations import Conversation, NoConversation, conversation
 from rollbook.export.files import refuse_taken, replacing
 from rollbook.export.report import Snapshot, snapshot
 from rollbook.trace.annotation import Annotation, fold
@@ -81,6 +81,8 @@ class SftReport(msgspec.Struct, frozen=True, kw_only=True):
     """Different tasks among them."""
     turns: int
     """The policy's turns in them."""
+    foreign: int
+    """Replies in them that the policy did not make (examples, a harness's words); a trainer cannot tell them apart."""
     left_out: dict[str, int]
     """The other rollouts, by the rule that left them out."""
     snapshot: Snapshot
@@ -150,11 +152,12 @@ def export_sft(
         why = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items())) or "there are no traces"
         raise UsageError(f"no rollout of this run is left to imitate: {why}")
     with replacing(account_beside(path), overwrite=overwrite) as account, replacing(path, overwrite=overwrite) as file:
-        turns = 0
+        turns = foreign = 0
         for place, trace in enumerate(source.traces()):
             if place in chosen:
-                file.write(_line(trace, split))
-                turns += len(trace.policy_nodes)
+                said = conversation(trace)
+                file.write(_line(trace, said, split))
+                turns, foreign = turns + said.turns, foreign + said.foreign
         report = SftReport(
             out=str(path),
             select=choice,
@@ -165,6 +168,7 @@ def export_sft(
             conversations=len(chosen),
             tasks=len({each.task for each in chosen.values()}),
             turns=turns,
+            foreign=foreign,
             left_out=dict(sorted(left_out.items())),
             snapshot=snapshot(facts),
         )
@@ -189,7 +193,7 @@ def _candidate(trace: Trace, place: int, disposition: Disposition, threshold: fl
     if not head.agent.trainable:
         return "untrainable_seat"
     try:
-        messages = conversation(trace)
+        messages = conversation(trace).messages
     except NoConversation as why:
         return str(why)
     if threshold is not None and reward < threshold:
@@ -230,9 +234,10 @@ def _first(
     return list(first.values())
 
 
-def _line(trace: Trace, split: bool) -> bytes:
-    messages, cut = conversation(trace), first_turn(trace)
-    row: dict[str, Any] = {"prompt": messages[:cut], "completion": messages[cut:]} if split else {"messages": messages}
+def _line(trace: Trace, said: Conversation, split: bool) -> bytes:
+    row: dict[str, Any] = {"messages": said.messages}
+    if split:
+        row = {"prompt": said.messages[: said.first], "completion": said.messages[said.first :]}
     if trace.head.tools:
         row["tools"] = json.dumps([tool.openai() for tool in trace.head.tools])
     row |= {"rollout": trace.id, "task": trace.task.id, "reward": trace.reward}

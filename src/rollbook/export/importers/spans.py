@@ -96,7 +96,7 @@ def add_flat(
     """The response of a flat sequence behind `parent`; returns its turns. `ids`, `mask`, `logprobs`: of the response
     alone, of one length. `version`: of all sampled tokens; None: not known. `text`: of the response, kept with its only
     turn; where there are several, nobody knows which words are whose."""
-    if not len(ids) == len(mask) or (logprobs is not None and len(logprobs) != len(ids)):
+    if len(ids) != len(mask) or (logprobs is not None and len(logprobs) != len(ids)):
         given = "no" if logprobs is None else str(len(logprobs))
         raise BadRow(f"{len(ids)} response tokens have a mask of {len(mask)} and {given} logprobs")
     parts = list(stretches(mask))
