@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from rollbook.cli.export_sft import SFT, refuse_sft_options, write_sft
+from rollbook.cli.export_sft import SFT, refuse_sft_options, sft_options, write_sft
 from rollbook.cli.run_place import RUN_PLACE
 from rollbook.cli.screen import console, counts, print_json, show_table
 from rollbook.cli.unfinished import tell_unfinished
@@ -31,12 +32,7 @@ Examples:
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it is there.")
 @click.option("--max-tokens", type=click.IntRange(1), help="Leave longer branches out. [default: no limit]")
 @click.option("--allow-unfit-logprobs", is_flag=True, help="Take logprobs of another distribution than was sampled.")
-@click.option(
-    "--select", metavar="HOW", help="sft: rejection or best. [default: rejection with a threshold, else best]"
-)
-@click.option("--threshold", type=float, help="sft: the lowest reward that is taken. [default: any]")
-@click.option("--dedupe", metavar="WHAT", help="sft: none, content or task. [default: content]")
-@click.option("--split", is_flag=True, help="sft: prompt and completion apart.")
+@sft_options
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def command(
     run: Path | str,
@@ -45,30 +41,18 @@ def command(
     overwrite: bool,
     max_tokens: int | None,
     allow_unfit_logprobs: bool,
-    select: str | None,
-    threshold: float | None,
-    dedupe: str | None,
-    split: bool,
     as_json: bool,
+    **sft: Any,
 ) -> None:
     """Write the samples of RUN to OUT, and an account of every sampled token beside it (OUT.report.json)."""
     if form == SFT and (max_tokens is not None or allow_unfit_logprobs):
         raise UsageError(f"--max-tokens and --allow-unfit-logprobs are about samples; --to {SFT} writes conversations")
     if form != SFT:
-        refuse_sft_options(form, {"select": select, "threshold": threshold, "dedupe": dedupe, "split": split})
+        refuse_sft_options(form, sft)
     source = open_run(run)
     tell_unfinished(source, run)
     if form == SFT:
-        write_sft(
-            source,
-            out,
-            select=select,
-            threshold=threshold,
-            dedupe=dedupe,
-            split=split,
-            overwrite=overwrite,
-            as_json=as_json,
-        )
+        write_sft(source, out, overwrite=overwrite, as_json=as_json, **sft)
         return
     done = export(
         source,

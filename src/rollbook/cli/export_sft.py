@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+import click
 
 from rollbook.cli.screen import console, counts, print_json, show_table
 from rollbook.errors import UsageError
 from rollbook.export import SftReport, export_sft
 from rollbook.trace import TraceSource
 
-__all__ = ["SFT", "refuse_sft_options", "write_sft"]
+__all__ = ["SFT", "refuse_sft_options", "sft_options", "write_sft"]
 
 SFT = "sft"
 """The name of the form, beside those of samples."""
 
 
-def refuse_sft_options(form: str, given: dict[str, object]) -> None:
+def sft_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `write_sft`."""
+    for option in (
+        click.option("--split", is_flag=True, help="sft: prompt and completion apart."),
+        click.option("--dedupe", metavar="WHAT", help="sft: none, content or task. [default: content]"),
+        click.option("--threshold", type=float, help="sft: the lowest reward that is taken. [default: any]"),
+        click.option("--select", metavar="HOW", help="sft: rejection or best. [default: best without a threshold]"),
+    ):
+        command = option(command)
+    return command
+
+
+def refuse_sft_options(form: str, given: Mapping[str, object]) -> None:
     """Refuse options of conversations for a form of samples; raises `UsageError`."""
     wrong = [f"--{name.replace('_', '-')}" for name, value in given.items() if value not in (None, False)]
     if wrong:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from inspect_ai import Task, eval
+import inspect_ai
+from inspect_ai import Task
 from inspect_ai.dataset import Sample
 from inspect_ai.model import ModelOutput, ModelUsage, get_model
 from inspect_ai.scorer import match
@@ -49,7 +50,7 @@ def main(fmt):
         fail_on_error=False,
         name="sums",
     )
-    eval(
+    inspect_ai.eval(
         t,
         model=get_model("mockllm/model", custom_outputs=outs),
         log_dir="logs",

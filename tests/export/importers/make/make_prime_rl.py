@@ -1,4 +1,4 @@
-"""``prime_rl.jsonl``: lines that prime-rl's own exporter wrote. Run as ``make_prime_rl.py CHECKOUT OUT``, with torch."""
+"""``prime_rl.jsonl``: lines of prime-rl's own exporter. Run as ``make_prime_rl.py CHECKOUT OUT``, with torch."""
 
 from __future__ import annotations
 
