@@ -42,7 +42,7 @@ def test_an_unknown_form_is_told_the_known_ones() -> None:
 
 @pytest.mark.parametrize("name", ["nothing", "."])
 def test_there_must_be_a_file(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no file that is there|is a folder"):
+    with pytest.raises(UsageError, match=r"no file that is there|is a folder"):
         read(tmp_path / name, "verl")
 
 

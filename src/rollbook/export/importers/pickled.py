@@ -266,6 +266,7 @@ _KNOWN: dict[str, Callable[..., Any]] = {
     "numpy.core.multiarray scalar": _numpy_scalar,
     "numpy._core.multiarray scalar": _numpy_scalar,
     "_codecs encode": _latin1,
+    "__builtin__ bytes": lambda _: b"",
 }
 """Names that a pickle may call, with what they mean here: none is imported."""
 
