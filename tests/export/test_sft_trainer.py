@@ -1,4 +1,4 @@
-"""What TRL makes of the conversations: `datasets` loads them, and a chat template with marked replies tokenises them."""
+"""What TRL makes of the conversations: `datasets` loads them, a chat template with marked replies tokenises them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rollbook.trace import ToolCall, ToolSpec
 from tests.export.test_sft import chat, sft
 
 datasets = pytest.importorskip("datasets")
@@ -38,8 +39,6 @@ def loaded(path: Path) -> Any:
 
 
 def test_datasets_loads_rows_with_other_tools_and_arguments(tmp_path: Path) -> None:
-    from rollbook.trace import ToolCall, ToolSpec
-
     text = ToolSpec(name="say", description="", parameters={"type": "object", "properties": {"words": {}}})
     other = ToolCall(id="c", name="say", arguments={"words": ["a", 1]})
     _, rows = sft([chat("a"), chat("b", call=other, tools=(text,), answer="x")], tmp_path)
@@ -61,6 +60,7 @@ def test_only_the_replies_train_where_the_template_marks_them(tmp_path: Path, to
     assert tokenizer.decode(trained) == '<tool_call>add {"x": 1}</tool_call><|im_end|>\n3<|im_end|>\n'
 
 
+@pytest.mark.filterwarnings("ignore")  # those of TRL's own code
 @pytest.mark.parametrize("split", [False, True])
 def test_trl_prepares_them(split: bool, tmp_path: Path, tokenizer: Any) -> None:
     sft_trainer = pytest.importorskip("trl.trainer.sft_trainer")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -73,7 +73,7 @@ def is_archive(path: Path) -> bool:
 
 
 @contextmanager
-def opened_archive(path: Path) -> Iterator[Archive]:
+def opened_archive(path: Path) -> Generator[Archive]:
     """The archive at `path`; raises `UsageError` where it is none."""
     with opened(path) as file:
         try:

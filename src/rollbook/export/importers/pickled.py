@@ -259,8 +259,12 @@ def _latin1(_: _Machine, text: Any, coding: Any) -> bytes:
     return text.encode("latin-1")
 
 
+def _mapping(_: _Machine) -> dict[Any, Any]:
+    return {}
+
+
 _KNOWN: dict[str, Callable[..., Any]] = {
-    "collections OrderedDict": lambda _, *items: dict(*items),
+    "collections OrderedDict": _mapping,
     "torch._utils _rebuild_tensor_v2": _Machine.tensor,
     "numpy dtype": _numpy_dtype,
     "numpy.core.multiarray scalar": _numpy_scalar,

@@ -8,7 +8,7 @@ all is a `UsageError`. No line is longer than `MOST_LINE` bytes, no document lar
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +43,7 @@ class Row:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path) -> Generator[BinaryIO]:
     """A plain file, for reading; raises `UsageError` where there is none."""
     try:
         if not path.is_file():

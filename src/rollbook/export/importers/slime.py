@@ -25,6 +25,7 @@ from typing import Any, cast
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from rollbook.errors import UsageError
 from rollbook.export.importers.archive import Archive, opened_archive
@@ -146,11 +147,12 @@ def _flat(plain: Any) -> Any:
     if not isinstance(plain, dict):
         return plain
     fields = cast("dict[Any, Any]", plain)
-    return {
-        name: value.tolist() if isinstance(value, np.ndarray) and value.ndim == 1 else value
-        for name, value in fields.items()
-        if name in _Sample.__struct_fields__
-    }
+    return {name: _listed(value) for name, value in fields.items() if name in _Sample.__struct_fields__}
+
+
+def _listed(value: Any) -> Any:
+    array = cast("npt.NDArray[Any]", value) if isinstance(value, np.ndarray) else None
+    return array.tolist() if array is not None and array.ndim == 1 else value
 
 
 def _prompt(sample: _Sample) -> list[Any]:

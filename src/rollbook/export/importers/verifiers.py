@@ -198,17 +198,17 @@ def _add(trace: Trace, nodes: Sequence[_Node], number: int, node: _Node, *, toke
     parent = ROOT if node.parent is None else node.parent
     if not ROOT <= parent < number:
         raise BadRow(f"node {number} names the parent {parent}, which does not come before it")
-    place = {"parent": parent, "origin": origin_of(message.role, sampled=node.sampled)}
-    fork = _fork(nodes, number, node)
+    origin, fork = origin_of(message.role, sampled=node.sampled), _fork(nodes, number, node)
     if not tokens:
-        trace.graph.add(message, **place, fork=fork)
+        trace.graph.add(message, parent=parent, origin=origin, fork=fork)
         return
     if len(node.mask) != len(node.token_ids) or len(node.is_content) not in (0, len(node.token_ids)):
         raise BadRow(f"node {number} has {len(node.token_ids)} ids and {len(node.mask)} places in its mask")
     logprobs = float32s(node.logprobs, "logprobs") if node.logprobs else None
     trace.graph.add(
         message,
-        **place,
+        parent=parent,
+        origin=origin,
         token_ids=int32s(node.token_ids, "token_ids"),
         runs=compress_runs(_kinds(node)) if node.token_ids else NO_RUNS,
         logprobs=logprobs,
