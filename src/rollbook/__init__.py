@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rollbook.rollout import rollout as rollout
     from rollbook.run import RunConfig as RunConfig
     from rollbook.run import check_template as check_template
+    from rollbook.run import import_traces as import_traces
     from rollbook.run import load_policy as load_policy
     from rollbook.run import load_renderer as load_renderer
     from rollbook.run import open_run as open_run
@@ -70,6 +71,7 @@ _NAMES = {
     "check_template": "run",
     "export": "export",
     "group": "rollout",
+    "import_traces": "run",
     "load_policy": "run",
     "load_renderer": "run",
     "make": "worlds",

@@ -36,6 +36,7 @@ PUBLIC = {
     "check_template",
     "export",
     "group",
+    "import_traces",
     "load_policy",
     "load_renderer",
     "make",

@@ -29,6 +29,7 @@ KINDS = {
     EndingKind.LENGTH_CUT: "generation_limit",
     EndingKind.ERROR: "engine_timeout engine_unreachable rate_limited engine_contract env_setup tool_server"
     " sandbox_lost harness peer interrupted cancelled template_refused internal",
+    EndingKind.UNKNOWN: "not_recorded",
 }
 
 
@@ -109,7 +110,7 @@ def test_a_failure_crosses_processes_with_its_reason() -> None:
     assert again.ending == Ending(Reason.ENGINE_TIMEOUT, "30 s")
 
 
-@pytest.mark.parametrize("reason", [reason for reason in Reason if reason.kind in ("submitted", "detected")])
+@pytest.mark.parametrize("reason", [reason for reason in Reason if reason.kind in ("submitted", "detected", "unknown")])
 def test_no_failure_is_an_outcome(reason: Reason) -> None:
     with pytest.raises(RecordError, match="is an outcome"):
         RolloutFailure(reason, "won")

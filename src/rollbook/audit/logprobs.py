@@ -115,14 +115,18 @@ class LogprobsAbsent:
 
 
 class LogprobKinds:
-    """Share of logprobs that are not of the distribution that was sampled; the kinds are in the details."""
+    """Share of logprobs that are not of the distribution that was sampled; the kinds are in the details. Those of a
+    trace without calls are counted apart: what they are of was not recorded."""
 
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
-        self.tokens = self.unfit = 0
+        self.tokens = self.unfit = self.unrecorded = 0
         self.kinds: dict[str, int] = {}
 
     def see(self, trace: Trace) -> None:
+        if not trace.calls:  # recorded elsewhere: nobody says what its logprobs are of
+            self.unrecorded += len(trace.graph.logprobs)
+            return
         counts = trace.graph.counts()
         for node in np.flatnonzero(counts[:, LOGPROBS] > 0).tolist():
             pairs = trace.graph[node].segments.tolist() or [(-1, int(counts[node, LOGPROBS]))]
@@ -144,7 +148,12 @@ class LogprobKinds:
         self.findings.add(trace, text, node=node)
 
     def finish(self) -> Measure:
-        return Measure.share(self.unfit, self.tokens, "no logprobs in this batch", **dict(sorted(self.kinds.items())))
+        kinds = dict(sorted(self.kinds.items()))
+        if self.unrecorded and not self.tokens:
+            return Measure.none("no call says what these logprobs are of (an import)", not_recorded=self.unrecorded)
+        if self.unrecorded:
+            kinds["not_recorded"] = self.unrecorded
+        return Measure.share(self.unfit, self.tokens, "no logprobs in this batch", **kinds)
 
 
 class Rescored:

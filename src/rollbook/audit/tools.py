@@ -11,8 +11,9 @@ __all__ = ["ToolsUnrendered"]
 class ToolsUnrendered:
     """Number of rollouts whose tools do not stand in the prompt's tokens.
 
-    Where the record has a prompt's tokens it must know. Without tokens (text-only engines) nobody does, and the rollout
-    is counted as unknown; one that stopped before its first prompt had none to put them in, and is not counted.
+    Where the record has a prompt's tokens it must know. Without tokens (text-only engines) nobody does, nor where no
+    call of an engine was recorded (an import), and the rollout is counted as unknown; one that stopped before its first
+    prompt had none to put them in, and is not counted.
     """
 
     def __init__(self, findings: Findings) -> None:
@@ -23,10 +24,10 @@ class ToolsUnrendered:
         head = trace.head
         if not head.tools:
             return
-        if head.tools_rendered is None and not head.tokens:
-            self.unknown += 1
-            return
         if head.tools_rendered is None and not len(trace.graph):
+            return
+        if head.tools_rendered is None and not (head.tokens and trace.calls):
+            self.unknown += 1
             return
         self.given += 1
         if not head.tools_rendered:
@@ -36,5 +37,8 @@ class ToolsUnrendered:
 
     def finish(self) -> Measure:
         if self.unknown and not self.given:
-            return Measure.none("the engine takes text: what it rendered is not known", unknown=self.unknown)
+            return Measure.none(
+                "the engine takes text, or its calls were not recorded: what was rendered is not known",
+                unknown=self.unknown,
+            )
         return Measure.count(self.dropped, self.given, unknown=self.unknown)

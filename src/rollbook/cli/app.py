@@ -26,6 +26,7 @@ COMMANDS = {
     "explain": "rollbook.cli.explain",
     "export": "rollbook.cli.export",
     "score": "rollbook.cli.score",
+    "import": "rollbook.cli.import_",
     "envs": "rollbook.cli.envs",
     "check": "rollbook.cli.check",
 }

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
+from rollbook.cli.export_sft import SFT, refuse_sft_options, sft_options, write_sft
 from rollbook.cli.run_place import RUN_PLACE
 from rollbook.cli.screen import console, counts, print_json, show_table
 from rollbook.cli.unfinished import tell_unfinished
+from rollbook.errors import UsageError
 from rollbook.export import FORMS, ExportReport, export
 from rollbook.run import open_run
 
@@ -18,16 +21,18 @@ EXAMPLES = """\b
 Examples:
   rollbook export runs/demo --to jsonl runs/demo.jsonl
   rollbook export runs/demo --to parquet runs/demo.parquet --max-tokens 4096 --overwrite
+  rollbook export runs/demo --to sft runs/demo.sft.jsonl --threshold 1
 """
 
 
 @click.command(epilog=EXAMPLES, short_help="Write a run's samples for a trainer.")
 @click.argument("run", type=RUN_PLACE)
-@click.option("--to", "form", required=True, metavar="FORM", help=f"{' or '.join(FORMS)}.")
+@click.option("--to", "form", required=True, metavar="FORM", help=f"{', '.join(FORMS)} or {SFT}.")
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it is there.")
 @click.option("--max-tokens", type=click.IntRange(1), help="Leave longer branches out. [default: no limit]")
 @click.option("--allow-unfit-logprobs", is_flag=True, help="Take logprobs of another distribution than was sampled.")
+@sft_options
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def command(
     run: Path | str,
@@ -37,10 +42,18 @@ def command(
     max_tokens: int | None,
     allow_unfit_logprobs: bool,
     as_json: bool,
+    **sft: Any,
 ) -> None:
     """Write the samples of RUN to OUT, and an account of every sampled token beside it (OUT.report.json)."""
+    if form == SFT and (max_tokens is not None or allow_unfit_logprobs):
+        raise UsageError(f"--max-tokens and --allow-unfit-logprobs are about samples; --to {SFT} writes conversations")
+    if form != SFT:
+        refuse_sft_options(form, sft)
     source = open_run(run)
     tell_unfinished(source, run)
+    if form == SFT:
+        write_sft(source, out, overwrite=overwrite, as_json=as_json, **sft)
+        return
     done = export(
         source,
         form,

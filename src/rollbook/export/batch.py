@@ -32,7 +32,7 @@ from rollbook.trace.rescored import rescored_all
 from rollbook.trace.sample import LossReason, Sample, SampleSet, TokenLedger, samples
 from rollbook.trace.trace import Trace
 
-__all__ = ["export"]
+__all__ = ["account_beside", "export"]
 
 
 def export(
@@ -75,7 +75,7 @@ def export(
         max_tokens=max_tokens,
         allow_unfit=allow_unfit_logprobs,
     )
-    account_path = _beside(path)
+    account_path = account_beside(path)
     refuse_taken(path, overwrite=overwrite)  # the file that was named is told of before the one beside it
     with replacing(account_path, overwrite=overwrite) as account, replacing(path, overwrite=overwrite) as file:
         writer = open_writer(chosen, file)
@@ -88,7 +88,8 @@ def export(
     return report
 
 
-def _beside(path: Path) -> Path:
+def account_beside(path: Path) -> Path:
+    """Where the report of an export to `path` stands; raises `UsageError` where that names no file."""
     if not path.name:
         raise UsageError(f"'{path}' names no file")
     return path.with_name(f"{path.name}.report.json")

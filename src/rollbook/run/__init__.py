@@ -4,6 +4,7 @@ from rollbook.run.access import Access
 from rollbook.run.config import RunConfig, differences
 from rollbook.run.effect import Change, Effect
 from rollbook.run.fitness import refuse_unfit
+from rollbook.run.importing import ImportReport, import_traces
 from rollbook.run.live_run import CONCURRENCY, RunOptions
 from rollbook.run.open import open_run
 from rollbook.run.policies import load_policy, load_renderer, policy_of
@@ -27,6 +28,7 @@ __all__ = [
     "ClosedGroup",
     "Effect",
     "GroupFacts",
+    "ImportReport",
     "Progress",
     "Rescored",
     "ResourceReport",
@@ -44,6 +46,7 @@ __all__ = [
     "differences",
     "judging_of",
     "keep",
+    "import_traces",
     "load_policy",
     "load_renderer",
     "open_run",

@@ -43,6 +43,8 @@ class EndingKind(StrEnum):
     """One generation ran into its own limit mid-output."""
     ERROR = "error"
     """Something broke; usually it says nothing of the policy."""
+    UNKNOWN = "unknown"
+    """It was recorded elsewhere, and the record does not say; never given to a rollout of our own."""
 
 
 class Reason(StrEnum):
@@ -98,6 +100,8 @@ class Reason(StrEnum):
     """The chat template has no form for the conversation; another try would come to the same."""
     INTERNAL = "internal"
     """A fault of ours."""
+    NOT_RECORDED = "not_recorded"
+    """An imported record does not say why the attempt stopped."""
 
     @property
     def kind(self) -> EndingKind:
@@ -131,6 +135,7 @@ _KINDS: dict[Reason, EndingKind] = {
     Reason.CANCELLED: EndingKind.ERROR,
     Reason.TEMPLATE_REFUSED: EndingKind.ERROR,
     Reason.INTERNAL: EndingKind.ERROR,
+    Reason.NOT_RECORDED: EndingKind.UNKNOWN,
 }
 
 
@@ -172,8 +177,8 @@ class RolloutFailure(RollbookError):
 
     def __init__(self, reason: Reason, detail: object) -> None:
         """`detail`: for people; what is no text (an exception, say) is kept as its text."""
-        if reason.kind in (EndingKind.SUBMITTED, EndingKind.DETECTED):
-            raise RecordError(f"{reason.kind}/{reason} is an outcome, which no failure can be: {detail}")
+        if reason.kind in (EndingKind.SUBMITTED, EndingKind.DETECTED, EndingKind.UNKNOWN):
+            raise RecordError(f"{reason.kind}/{reason} is an outcome or nothing known, which no failure is: {detail}")
         super().__init__(f"{reason.kind}/{reason}: {detail}")
         self.reason = reason
         self.detail = str(detail)
@@ -267,8 +272,8 @@ def _default_rule(reason: Reason) -> Rule:
 
 
 class EndingRules(msgspec.Struct, frozen=True):
-    """One frozen table: reason -> rule. Where no row is overridden, outcomes and budget ends are scored, errors are
-    retried twice and then dropped, ``interrupted`` is retried by each resume, and ``cancelled`` and
+    """One frozen table: reason -> rule. Where no row is overridden, outcomes, budget ends and what is not known are
+    scored, errors are retried twice and then dropped, ``interrupted`` is retried by each resume, and ``cancelled`` and
     ``template_refused`` are dropped."""
 
     rows: dict[Reason, Rule] = {}
