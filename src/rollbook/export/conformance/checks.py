@@ -124,9 +124,15 @@ def _sampled_only(tried: Tried) -> str:
             continue  # several branches of one attempt: `branch_weight` says whether that is refused rightly
         for sample, row in found:
             if (row.trains & ~sample.sampled).any():
-                raise Broken(f"{sample.rollout}: a token trains that was not sampled, at {_places(row.trains & ~sample.sampled)}")
+                raise Broken(
+                    f"{sample.rollout}: a token trains that was not sampled, at {_places(row.trains & ~sample.sampled)}"
+                )
+            if not np.array_equal(row.trains, sample.loss_mask):
+                raise Broken(f"{sample.rollout}: trains {_places(row.trains)}, must train {_places(sample.loss_mask)}")
             seen.update((sample.rollout, int(token)) for token in row.token_ids[row.trains])
-    return f"{sum(seen.values())} tokens train, all of them sampled"
+    if twice := [rollout for (rollout, _), count in seen.items() if count > 1]:
+        raise Broken(f"{twice[0]}: a token trains in two of its rows")
+    return f"{len(seen)} tokens train, all of them sampled, none twice"
 
 
 def _lost_members(tried: Tried) -> str:

@@ -65,12 +65,22 @@ def cases() -> tuple[Case, ...]:
     """All made-up rollouts, those without a vote included."""
     return (
         Case("one_turn", _ended(_turn(_start("one_turn"), (10, 11, 12)), 1.0), votes=True),
-        Case("two_turns", _ended(_turn(_observed(_turn(_start("two_turns"), (13, 14))), (15, 16, 17)), 0.0), votes=True),
+        Case(
+            "two_turns", _ended(_turn(_observed(_turn(_start("two_turns"), (13, 14))), (15, 16, 17)), 0.0), votes=True
+        ),
         Case("three_branches", _ended(_branching("three_branches"), 1.0), votes=True),
         Case("lost_end", _ended(_demoted(_branching("lost_end")), 0.0), votes=True),
         Case("masked_end", _ended(_masked_end(), 1.0), votes=True),
-        Case("cut", _ended(_turn(_start("cut"), (25, 26, 27, 28), finish=Finish.LENGTH), 0.0, Reason.GENERATION_LIMIT), votes=True),
-        Case("two_versions", _ended(_turn(_turn(_start("two_versions"), (30, 31), version=3), (32, 33), version=4), 0.0), votes=True),
+        Case(
+            "cut",
+            _ended(_turn(_start("cut"), (25, 26, 27, 28), finish=Finish.LENGTH), 0.0, Reason.GENERATION_LIMIT),
+            votes=True,
+        ),
+        Case(
+            "two_versions",
+            _ended(_turn(_turn(_start("two_versions"), (30, 31), version=3), (32, 33), version=4), 0.0),
+            votes=True,
+        ),
         Case("lost_host", _ended(_turn(_start("lost_host"), (40, 41)), None, Reason.SANDBOX_LOST), votes=False),
         Case("unscored", _ended(_turn(_start("unscored"), (42, 43)), None), votes=False),
     )
@@ -151,7 +161,7 @@ def _branching(rollout: str) -> Trace:
     first = len(trace.graph) - 1
     _turn(trace, (22,))
     _turn(trace, (23, 24), parent=first)
-    return _turn(trace, (18, 19, 20), parent=first)
+    return _turn(trace, (18, 19, 29), parent=first)
 
 
 def _masked_end() -> Trace:

@@ -57,8 +57,10 @@ def loss_logprobs(sample: Sample) -> npt.NDArray[np.float32]:
 def token_advantages(sample: Sample) -> npt.NDArray[np.float32]:
     """float32, shape (tokens,): the advantage of each token that trains, exactly 0 elsewhere. Raises `UsageError`
     where none was computed."""
+    if sample.advantages is not None:
+        return np.where(sample.loss_mask, sample.advantages, np.float32(0)).astype(np.float32)
     if sample.advantage is None:
-        raise UsageError(f"{where(sample)} has no advantage: none was computed for its group; finish the run, or score it")
+        raise UsageError(f"{where(sample)} has no advantage, for its group was never closed: finish the run")
     return np.where(sample.loss_mask, np.float32(sample.advantage), np.float32(0)).astype(np.float32)
 
 

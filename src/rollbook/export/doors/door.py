@@ -15,9 +15,8 @@ The three conventions, N tokens, of which the first P are before the first sampl
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -104,7 +103,7 @@ class Door:
     """One sentence: the trainer's own name for the record, and who reads it."""
     module: str
     """Where its `records` and `rows` are."""
-    lacks: Mapping[ExporterCheck, str] = MappingProxyType({})
+    lacks: Mapping[ExporterCheck, str] = field(default_factory=dict[ExporterCheck, str])
     """What the trainer's record cannot say, each with what that means, in a sentence: not checked."""
-    refuses: Mapping[ExporterCheck, str] = MappingProxyType({})
+    refuses: Mapping[ExporterCheck, str] = field(default_factory=dict[ExporterCheck, str])
     """What the door refuses in place of the check, each with the reason, in a sentence: that it refuses is checked."""

@@ -6,7 +6,8 @@ every row's response begins in the same column; convention R on `responses`, `re
 trains or not. Advantages are ours (verl's GRPO would count each branch as a member), exactly 0 off the mask, and
 `returns` are the same. verl weighs by token (`loss_agg_mode` "token-mean"), which counts an attempt the same however
 it branches, or by row; `rollout_weight` is each row's part of its attempt, for a loss that weighs by row. `uid` is
-the group. Nothing is cut to fit: a row longer than `prompt_length` or `response_length` is refused.
+the group. `routed_experts` has a row for each column, of the pass over its token, and is refused where one is not
+known. Nothing is cut to fit: a row longer than `prompt_length` or `response_length` is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rollbook.errors import UsageError
-from rollbook.export.doors.admission import admitted, reward_of, token_advantages, where
+from rollbook.export.doors.admission import admitted, full_experts, reward_of, token_advantages, where
 from rollbook.export.doors.door import Row
 from rollbook.export.doors.response import full, response
 from rollbook.trace.sample import Sample
@@ -55,8 +56,10 @@ def records(
         logprobs[index, :length] = each.logprobs
         scores[index, length - 1] = reward_of(sample)
         advantages[index, :length] = token_advantages(sample)[sample.prompt_len :]
+    tensors = {} if taken[0].routed_experts is None else {"routed_experts": _experts(taken, prompts, ids.shape)}
     return {
-        "tensors": {
+        "tensors": tensors
+        | {
             "prompts": ids[:, :prompts],
             "responses": ids[:, prompts:],
             "input_ids": ids,
@@ -73,6 +76,20 @@ def records(
         },
         "non_tensors": _named(taken),
     }
+
+
+def _experts(samples: Sequence[Sample], prompts: int, shape: tuple[int, int]) -> npt.NDArray[np.int16]:
+    """A row for each column, of the pass over its token; 0 in the padding and for the last token."""
+    found: npt.NDArray[np.int16] | None = None
+    for index, sample in enumerate(samples):
+        experts = full_experts(sample)
+        if experts is None:
+            raise UsageError(f"{where(sample)} has no routed experts, and others of this batch have")
+        if found is None:
+            found = np.zeros((*shape, *experts.shape[1:]), np.int16)
+        start = prompts - sample.prompt_len
+        found[index, start : start + len(sample) - 1] = experts[1:]
+    return np.zeros((*shape, 0, 0), np.int16) if found is None else found
 
 
 def _columns(samples: Sequence[Sample], lengths: Sequence[int], limit: int | None, what: str) -> int:
@@ -124,4 +141,10 @@ def _row(tensors: Mapping[str, npt.NDArray[Any]], named: Mapping[str, npt.NDArra
         group=named["uid"][index],
         weight=float(tensors["rollout_weight"][index]),
         truncated=bool(named["truncated"][index]),
+        experts=_read_experts(tensors["routed_experts"][index][there]) if "routed_experts" in tensors else None,
     )
+
+
+def _read_experts(passes: npt.NDArray[np.int16]) -> npt.NDArray[np.int32]:
+    """By sampled token, from a row for the pass over each token."""
+    return np.concatenate([np.full((1, *passes.shape[1:]), -1, np.int32), passes[:-1].astype(np.int32)])
