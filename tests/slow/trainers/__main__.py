@@ -66,7 +66,7 @@ def main(folder: Path, names: list[str]) -> int:
         "figures": {test: kept for each in found.values() for test, kept in each["figures"].items()},
         "seconds": {test: spent for each in found.values() for test, spent in each["seconds"].items()},
     }
-    print(json.dumps(document, indent=1))
+    sys.stdout.write(f"{json.dumps(document, indent=1)}\n")
     # pytest's 5: no test was collected, as where a whole file stands on the list of skips
     bad = [name for name, each in found.items() if each["code"] not in (0, 5) or not each["outcomes"]]
     return 1 if wrong or bad else 0
