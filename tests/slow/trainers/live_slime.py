@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from types import SimpleNamespace
 from typing import Any
@@ -116,7 +117,7 @@ def test_a_record_is_slimes_sample_and_comes_back(name: str) -> None:
         again = sample.to_dict()
         for key, value in record.items():
             assert again[key] == value or key in ("spec_info", "prefix_cache_info"), key
-        assert set(record) == {each for each in Sample.__dataclass_fields__}
+        assert set(record) == set(Sample.__dataclass_fields__)
 
 
 def test_slime_appends_what_our_record_holds() -> None:
@@ -126,7 +127,7 @@ def test_slime_appends_what_our_record_holds() -> None:
     start = ours.prompt_len
     built = Sample(tokens=ours.token_ids[:start].tolist())
     bounds = [0, *(np.flatnonzero(np.diff(ours.loss_mask[start:].astype(int))) + 1).tolist(), len(ours) - start]
-    for first, last in zip(bounds, bounds[1:], strict=False):
+    for first, last in itertools.pairwise(bounds):
         trains = bool(ours.loss_mask[start + first])
         piece = ours.token_ids[start + first : start + last].tolist()
         logprobs = ours.logprobs[start + first : start + last].tolist() if trains else None
