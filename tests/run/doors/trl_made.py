@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,21 @@ with warnings.catch_warnings():
     from tokenizers import Tokenizer
     from trl import GRPOConfig, GRPOTrainer
 
-VOCABULARY = 448
+VOCABULARY = 405
+"""As many as the tokenizer knows."""
+SAID = tuple(range(64, 73))
+"""Letters."""
+LIKED = frozenset(SAID[:4])
 
 
-class Lower(Environment):
-    """Two turns; the reward is the share of sampled ids that are in the lower half of the vocabulary."""
+class Letters(Environment):
+    """Two turns; the reward is the share of sampled ids that are liked."""
 
     lost: int = 0
     """So many of the next rollouts lose their engine's host behind the first turn."""
 
     def tasks(self, count: int, seed: int = 0) -> Sequence[Task]:
-        return [Task(id=f"lower-{index}", prompt=f"Say {index}.") for index in range(count)]
+        return [Task(id=f"letters-{index}", prompt=f"Say {index}.") for index in range(count)]
 
     async def setup(self, task: Task) -> str | Sequence[Message]:
         self.steps = 0
@@ -44,17 +49,37 @@ class Lower(Environment):
         self.steps += 1
         if self.steps == 2:
             return StepResult(ending=Ending(Reason.FINAL_ANSWER))
-        if Lower.lost:
-            Lower.lost -= 1
+        if Letters.lost:
+            Letters.lost -= 1
             raise RolloutFailure(Reason.SANDBOX_LOST, "gone")
         return StepResult("Again.")
 
     async def score(self, trace: Trace) -> float:
         ids = [number for node in trace.policy_nodes for number in trace.graph[node].sampled_ids.tolist()]
-        return sum(number < VOCABULARY // 2 for number in ids) / len(ids)
+        return sum(number in LIKED for number in ids) / len(ids)
 
 
 def model(seed: int = 0) -> LlamaForCausalLM:
+    """A model that says some of `SAID`, each as often as the others, for about four tokens."""
+    made = untaught(seed)
+    made.load_state_dict(_taught(seed))
+    return made
+
+
+@cache
+def _taught(seed: int) -> dict[str, torch.Tensor]:
+    made = untaught(seed)
+    optimizer = torch.optim.Adam(made.parameters(), lr=1e-2)
+    draws = torch.tensor([*SAID, *[SMOLLM.stop] * 3])
+    for _ in range(40):
+        ids = draws[torch.randint(len(draws), (16, 24))]
+        made(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return made.state_dict()
+
+
+def untaught(seed: int) -> LlamaForCausalLM:
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=VOCABULARY,

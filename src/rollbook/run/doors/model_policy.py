@@ -9,6 +9,7 @@ a trainer's own logprobs know nothing of them. Weights are read as they are at e
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Iterable
 from typing import Any
@@ -58,6 +59,8 @@ class ModelPolicy:
             logprob_kind=LogprobKind.PROCESSED,
         )
         self._turn = threading.Lock()
+        named = inspect.signature(type(model).forward).parameters
+        self._cache = "past_key_values" if "past_key_values" in named else "cache"  # as transformers calls it
 
     @property
     def info(self) -> PolicyInfo:
@@ -108,10 +111,10 @@ class ModelPolicy:
         logprobs: list[float] = []
         step, past = torch.tensor(prompt.tolist(), device=self.model.device)[None], None
         while not ids or not (ids[-1] in ends or len(ids) == sampling.max_tokens or gone.is_set()):
-            out = self.model(input_ids=step, past_key_values=past, use_cache=True, logits_to_keep=1)
+            out = self.model(input_ids=step, use_cache=True, logits_to_keep=1, **{self._cache: past})
             spread = torch.log_softmax(out.logits[0, -1].float().cpu() / sampling.temperature, -1)
             drawn = torch.multinomial(spread.exp(), 1, generator=chance)
             ids.append(int(drawn))
             logprobs.append(float(spread[drawn]))
-            step, past = drawn[None].to(self.model.device), out.past_key_values
+            step, past = drawn[None].to(self.model.device), out[self._cache]
         return ids, logprobs

@@ -69,6 +69,7 @@ class RolloutFunc:
         if isinstance(policy, LoadedPolicy) and not policy.trainable:
             raise UsageError(f"nothing of {policy.policy.info.name} is trained: TRL needs a policy with token ids")
         self._calls = 0
+        self._open = True
         self._thread = ThreadPoolExecutor(1, "rollouts")
         self._runner: asyncio.Runner | None = None
 
@@ -97,8 +98,10 @@ class RolloutFunc:
 
     def close(self) -> None:
         """Close the engine, where one was given, and end the thread. Calling it twice does nothing."""
-        self._thread.submit(self._stop).result()
-        self._thread.shutdown()
+        if self._open:
+            self._open = False
+            self._thread.submit(self._stop).result()
+            self._thread.shutdown()
 
     def _stop(self) -> None:
         if self._runner is not None:
@@ -125,7 +128,15 @@ class RolloutFunc:
         return task
 
     def _run(self, rollouts: Coroutine[Any, Any, dict[str, list[Any]]]) -> dict[str, list[Any]]:
-        return self._thread.submit(self._in_thread, rollouts).result()
+        """Run them in the thread. Ctrl-C, which is told to the main thread alone, cancels them."""
+        running = self._thread.submit(self._in_thread, rollouts)
+        try:
+            return running.result()
+        except KeyboardInterrupt:
+            if self._runner is not None:
+                loop = self._runner.get_loop()
+                loop.call_soon_threadsafe(lambda: [each.cancel() for each in asyncio.all_tasks(loop)])
+            raise
 
     def _in_thread(self, rollouts: Coroutine[Any, Any, dict[str, list[Any]]]) -> dict[str, list[Any]]:
         if self._runner is None:
