@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from rollbook.envs import Environment, StepResult
 from rollbook.run.doors.trl import RolloutFunc, rollout_reward
-from rollbook.trace import Ending, Message, Reason, RolloutFailure, Task, Trace
+from rollbook.trace import Ending, Message, Reason, Role, RolloutFailure, Task, Trace
 from tests.render.families import tokenizer_json
 from tests.rollout.made import SMOLLM
 
@@ -27,13 +27,13 @@ with warnings.catch_warnings():
 
 VOCABULARY = 405
 """As many as the tokenizer knows."""
-SAID = tuple(range(64, 73))
-"""Letters."""
-LIKED = frozenset(SAID[:4])
+SAID = (64, 65)
+"""Two letters."""
+LIKED = frozenset(SAID[:1])
 
 
 class Letters(Environment):
-    """Two turns; the reward is the share of sampled ids that are liked."""
+    """Two turns; the reward is the share of turns that are a liked letter."""
 
     lost: int = 0
     """So many of the next rollouts lose their engine's host behind the first turn."""
@@ -55,12 +55,12 @@ class Letters(Environment):
         return StepResult("Again.")
 
     async def score(self, trace: Trace) -> float:
-        ids = [number for node in trace.policy_nodes for number in trace.graph[node].sampled_ids.tolist()]
-        return sum(number in LIKED for number in ids) / len(ids)
+        said = [int(trace.graph[node].sampled_ids[0]) for node in trace.policy_nodes]
+        return sum(number in LIKED for number in said) / len(said)
 
 
 def model(seed: int = 0) -> LlamaForCausalLM:
-    """A model that says some of `SAID`, each as often as the others, for about four tokens."""
+    """A model whose turns are one of `SAID`, each as often as the others, and the end of the turn."""
     made = untaught(seed)
     made.load_state_dict(_taught(seed))
     return made
@@ -70,13 +70,20 @@ def model(seed: int = 0) -> LlamaForCausalLM:
 def _taught(seed: int) -> dict[str, torch.Tensor]:
     made = untaught(seed)
     optimizer = torch.optim.Adam(made.parameters(), lr=1e-2)
-    draws = torch.tensor([*SAID, *[SMOLLM.stop] * 3])
-    for _ in range(40):
-        ids = draws[torch.randint(len(draws), (16, 24))]
-        made(input_ids=ids, labels=ids).loss.backward()
+    for _ in range(50):
+        ids = torch.tensor([_talk() for _ in range(16)])
+        said = torch.isin(ids, torch.tensor([*SAID, SMOLLM.stop]))
+        made(input_ids=ids, labels=ids.where(said, -100)).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
     return made.state_dict()
+
+
+def _talk() -> list[int]:
+    start = SMOLLM.renderer.open([Message(role=Role.USER, content="Say 1.")], ()).token_ids.tolist()
+    again = SMOLLM.renderer.extend(SMOLLM.stop, [Message(role=Role.USER, content="Again.")], ()).token_ids.tolist()
+    first, second = (SAID[index] for index in torch.randint(len(SAID), (2,)))
+    return [*start, first, SMOLLM.stop, *again, second, SMOLLM.stop]
 
 
 def untaught(seed: int) -> LlamaForCausalLM:
@@ -108,7 +115,7 @@ def trainer(rollouts: RolloutFunc, policy: Any, out: Path, *, steps: int, group:
         "per_device_train_batch_size": group,
         "num_generations": group,
         "max_steps": steps,
-        "learning_rate": 1e-2,
+        "learning_rate": 5e-3,
         "lr_scheduler_type": "constant",
         "logging_steps": 1,
         "report_to": [],
