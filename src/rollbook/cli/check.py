@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from rollbook.cli.check_exporter import exporter
 from rollbook.cli.check_policy import policy
 from rollbook.cli.progress import FetchBar
 from rollbook.cli.screen import console, print_json, show_table, visible
@@ -26,10 +27,11 @@ Examples:
   rollbook check template chat_template.jinja --stop '<|im_end|>'
   rollbook check template ./Qwen3-8B --template mine.jinja --set enable_thinking=false
   rollbook check policy vllm:http://127.0.0.1:8000
+  rollbook check exporter slime
 """
 
 
-@click.group(epilog=EXAMPLES, short_help="Prove a part before a run stands on it: an engine, a chat template.")
+@click.group(epilog=EXAMPLES, short_help="Prove a part before a run stands on it: an engine, a template, a door.")
 def command() -> None:
     """Check a part before a run stands on it: 0 sound, 1 not, 2 cannot be checked."""
 
@@ -107,3 +109,4 @@ def _words(meaning: str, example: str) -> str:
 
 
 command.add_command(policy)
+command.add_command(exporter)

@@ -17,6 +17,7 @@ from pathlib import Path
 from rollbook.errors import UsageError
 from rollbook.export.fields import check_sample
 from rollbook.export.files import refuse_taken, replacing
+from rollbook.export.fitness import unfit
 from rollbook.export.forms import Form, Writer, find_form, open_writer
 from rollbook.export.report import ExportReport, snapshot
 from rollbook.trace.annotation import Annotation, fold
@@ -135,7 +136,7 @@ class _Job:
 
     def _write(self, sample: Sample, writer: Writer) -> None:
         check_sample(sample)
-        if (problem := _unfit(sample)) is not None:
+        if (problem := unfit(sample)) is not None:
             if not self.allow_unfit:
                 raise UsageError(problem)
             self.unfit += 1
@@ -180,18 +181,3 @@ _REMEDIES = {
 
 def _why_none(built: SampleSet) -> str:
     return "+".join(sorted(built.ledger.lost)) if built.ledger.captured else "no_sampled_tokens"
-
-
-def _unfit(sample: Sample) -> str | None:
-    """Why a trainer's own logprobs would not be of the same distribution; None where they would."""
-    if not sample.logprobs_fit:
-        kinds = ", ".join(sorted(sample.logprob_kinds)) or "absent"
-        problem = f"its logprobs ({kinds}) are not of the distribution that was sampled"
-    elif any(sampling.truncates for sampling in sample.samplings):
-        problem = "its tokens were drawn from a part of the vocabulary, and a trainer's logprobs are over all of it"
-    else:
-        return None
-    return (
-        f"rollout {sample.rollout!a}, branch {sample.branch}: {problem}; sample at temperature 1 without top-k, top-p "
-        "or min-p, or allow unfit logprobs if your trainer corrects them"
-    )
