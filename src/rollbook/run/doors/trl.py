@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 
 from rollbook.errors import UsageError, first_cause
-from rollbook.export.doors.trl import columns, record, without_vote
+from rollbook.export.doors.trl import columns, records, without_vote
 from rollbook.render.protocol import Renderer
 from rollbook.rewards import decide, voting_reward
 from rollbook.rollout import EnvFactory, LoadedPolicy, ResourceLimit, Resources, RolloutSettings, derive_seed
@@ -174,7 +174,8 @@ class RolloutFunc:
         disposition = decide(trace, self._settings.rules)
         vote = voting_reward(trace, self._settings.rules) if disposition.votes else None
         if vote is not None:
-            return record(samples(trace, disposition=disposition).samples, vote=vote)
+            taken = [dataclasses.replace(each, reward=vote) for each in samples(trace, disposition=disposition)]
+            return {name: column[0] for name, column in records(taken).items()}
         last = samples(trace).samples[-1:]
         if last:
             return without_vote(trace.id, last[0].token_ids, last[0].prompt_len)
