@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 ENGINES := .venv-engines
 RAY := .venv-ray
+TRAINERS := .venv-trainers
 STRANDS := .venv-strands
 VERIFIERS := .venv-verifiers
 PY := $(VENV)/bin/python
@@ -10,7 +11,7 @@ PIP := $(PY) -m pip --disable-pip-version-check --quiet
 OURS := src tests bench tools training examples docs
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: quickstart test test-engines test-ray lint bench bench-peers mutants kill-storm differential clean
+.PHONY: quickstart test test-engines test-ray test-trainers lint bench bench-peers mutants kill-storm differential clean
 
 $(VENV)/.local: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Rollbook needs Python 3.11 or newer; set PYTHON=...")'
@@ -62,5 +63,9 @@ test-ray: $(VENV)/.dev ## a storm of faults on a local Ray cluster of two nodes,
 	$(PY) tools/keep_report.py object_storm -- $(PY) -m tests.slow.object_store
 	$(PY) tools/keep_report.py ray_storm -- $(RAY)/bin/python -m tests.slow.ray_storm
 
+test-trainers: $(VENV)/.dev ## the real record classes and losses of trainers, from packages and from pinned public source (ROLLBOOK_TRAINER_SOURCES); makes an environment of about 2 GB for each set of versions
+	$(PY) tools/trainers_env.py $(TRAINERS)
+	$(PY) tools/keep_report.py trainers -- $(PY) -m tests.slow.trainers $(TRAINERS)
+
 clean:
-	rm -rf $(VENV) $(ENGINES) $(RAY) $(STRANDS) $(VERIFIERS) .venv-moto build dist bench-out .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(ENGINES) $(RAY) $(TRAINERS) $(STRANDS) $(VERIFIERS) .venv-moto build dist bench-out .pytest_cache .ruff_cache .hypothesis

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rollbook.envs import tool as tool
     from rollbook.errors import RollbookError as RollbookError
     from rollbook.errors import UsageError as UsageError
+    from rollbook.export import check_exporter as check_exporter
     from rollbook.export import export as export
     from rollbook.policy import ScriptedPolicy as ScriptedPolicy
     from rollbook.policy import check_policy as check_policy
@@ -67,6 +68,7 @@ _NAMES = {
     "advantages": "rewards",
     "audit": "audit",
     "check_env": "rollout",
+    "check_exporter": "export",
     "check_policy": "policy",
     "check_template": "run",
     "export": "export",

@@ -32,6 +32,7 @@ PUBLIC = {
     "advantages",
     "audit",
     "check_env",
+    "check_exporter",
     "check_policy",
     "check_template",
     "export",

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from rollbook.cli.check_env import env
+from rollbook.cli.check_exporter import exporter
 from rollbook.cli.check_policy import policy
 from rollbook.cli.progress import FetchBar
 from rollbook.cli.screen import console, print_json, show_table, visible
@@ -28,10 +29,11 @@ Examples:
   rollbook check template ./Qwen3-8B --template mine.jinja --set enable_thinking=false
   rollbook check policy vllm:http://127.0.0.1:8000
   rollbook check env calculator --option difficulty=3
+  rollbook check exporter slime
 """
 
 
-@click.group(epilog=EXAMPLES, short_help="Prove a part before a run stands on it: engine, template, environment.")
+@click.group(epilog=EXAMPLES, short_help="Prove a part before a run stands on it: engine, template, environment, door.")
 def command() -> None:
     """Check a part before a run stands on it: 0 sound, 1 not, 2 cannot be checked."""
 
@@ -110,3 +112,4 @@ def _words(meaning: str, example: str) -> str:
 
 command.add_command(policy)
 command.add_command(env)
+command.add_command(exporter)

@@ -1,0 +1,137 @@
+"""Make the environments of the trainers whose real classes `make test-trainers` builds: one for each set of versions
+that go together, in a folder of its own.
+
+    python tools/trainers_env.py FOLDER [ENVIRONMENT...]
+
+Does nothing where the folder holds these versions already. Trainers that no package carries are taken from their
+public repositories at a pinned commit: the variable ROLLBOOK_TRAINER_SOURCES names a folder that holds clones of them
+(bare or not) as OWNER/NAME, NAME or OWNER+NAME/repo. Where it is unset they are left out, and their tests stand on the
+list of skips. Nothing is ever checked out in those clones: `git archive` copies what is needed.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MARK = "trainers.txt"
+VARIABLE = "ROLLBOOK_TRAINER_SOURCES"
+OURS = f"{ROOT}"
+TORCH = "torch==2.13.0"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One trainer's repository at one commit."""
+
+    name: str
+    """The folder that it is copied to."""
+    repository: str
+    """OWNER/NAME on GitHub."""
+    commit: str
+    """Full hash."""
+    paths: tuple[str, ...]
+    """What is copied, as git names it."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What is installed together."""
+
+    wanted: tuple[str, ...]
+    """For pip."""
+    files: tuple[str, ...]
+    """The test files that run in it."""
+    reported: tuple[str, ...]
+    """Packages whose versions stand in the report."""
+    sources: tuple[Source, ...] = ()
+
+
+SLIME = Source("slime", "THUDM/slime", "624b824a898ab0ec1fcb4d373004c7f3852bf515", ("slime",))
+MILES = Source("miles", "radixark/miles", "31f1ca961a94cb860cec3b2dea34ec332bfa8f76", ("miles",))
+
+ENVIRONMENTS: Mapping[str, Environment] = {
+    "verl": Environment(
+        # tensordict 0.11 and transformers 5.11 are too new for verl 0.9.1; it imports those behind and does not say so
+        wanted=(
+            TORCH,
+            "verl==0.9.1",
+            "tensordict==0.10.0",
+            "transformers==5.10.4",
+            "orjson==3.13.0",
+            "cachetools==8.0.2",
+            "fastapi==0.165.0",
+            "uvicorn==0.54.0",
+            "TransferQueue==0.1.11",
+        ),
+        files=("live_verl.py", "live_slime.py", "live_miles.py"),
+        reported=("verl", "torch", "tensordict", "transformers", "ray"),
+        sources=(SLIME, MILES),
+    ),
+}
+
+
+def main(folder: Path, names: list[str]) -> None:
+    """Make them, or leave them."""
+    for name in names or ENVIRONMENTS:
+        environment = ENVIRONMENTS[name]
+        _install(folder / name, environment)
+        for source in environment.sources:
+            copy_source(folder / "sources", source)
+
+
+def _install(folder: Path, environment: Environment) -> None:
+    mark = folder / MARK
+    wanted = (*environment.wanted, "pytest>=8.3")
+    if mark.is_file() and mark.read_text().split() == list(wanted):
+        return
+    # what the commands say goes to stderr: a report may be read from stdout
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True, stdout=sys.stderr)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    subprocess.run([*pip, "install", *wanted, "--editable", OURS], check=True, stdout=sys.stderr, cwd=ROOT)
+    mark.write_text("\n".join(wanted))
+
+
+def copy_source(folder: Path, source: Source) -> None:
+    """Copy the pinned files out of a clone, unless they are there already; leave them where no clone is named."""
+    place = folder / source.name
+    mark = place / MARK
+    if mark.is_file() and mark.read_text() == source.commit:
+        return
+    clones = os.environ.get(VARIABLE)
+    if not clones:
+        print(f"{VARIABLE} is not set: {source.repository} is left out", file=sys.stderr)
+        return
+    archive = ["archive", "--format=tar", source.commit, *source.paths]
+    done = subprocess.run([*_git(Path(clones), source), *archive], check=True, capture_output=True)
+    shutil.rmtree(place, ignore_errors=True)
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
+        tar.extractall(place, filter="data")
+    mark.write_text(source.commit)
+
+
+def _git(clones: Path, source: Source) -> list[str]:
+    owner, name = source.repository.split("/")
+    for place in (clones / owner / name, clones / name, clones / f"{owner}+{name}" / "repo"):
+        if (place / ".git").exists():
+            return ["git", "-C", str(place)]
+        if (place / "HEAD").is_file():
+            return ["git", "--git-dir", str(place)]
+    sys.exit(
+        f"no clone of {source.repository} in {clones}: run git clone https://github.com/{source.repository} "
+        f"{clones / owner / name}, or unset {VARIABLE}"
+    )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2 or not set(sys.argv[2:]) <= set(ENVIRONMENTS):
+        sys.exit(f"usage: python tools/trainers_env.py FOLDER [{'|'.join(ENVIRONMENTS)}...]")
+    main(Path(sys.argv[1]), sys.argv[2:])
