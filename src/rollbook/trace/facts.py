@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,15 +20,18 @@ from rollbook.trace.episode import GroupKey
 __all__ = [
     "ADVANTAGE",
     "DISPOSITION",
+    "MISMATCH",
     "STALENESS",
     "Advantage",
     "GroupAdvantages",
+    "Mismatch",
     "StaleBy",
     "Staleness",
     "advantages",
     "dispositions",
     "fact",
     "flat_groups",
+    "mismatches",
     "stalenesses",
 ]
 
@@ -37,6 +40,9 @@ ADVANTAGE = "advantage"
 
 DISPOSITION = "disposition"
 """Name of the annotation whose value is a `Disposition`."""
+
+MISMATCH = "mismatch"
+"""Name of the annotation whose value is a `Mismatch`."""
 
 STALENESS = "staleness"
 """Name of the annotation whose value is a `Staleness`."""
@@ -115,7 +121,30 @@ class Staleness(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.in_flight is None or self.in_queue is None else self.in_flight + self.in_queue
 
 
-_Fact = TypeVar("_Fact", Advantage, GroupAdvantages, Disposition, Staleness)
+class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the engine's logprobs and a trainer's are apart on the same trained tokens, in nats."""
+
+    tokens: int
+    """Tokens that were compared."""
+    unknown: int = 0
+    """Trained tokens of which the engine gave no logprob; they are in no other number."""
+    mean: float | None = None
+    """Mean of the absolute difference; None: nothing was compared. Likewise below."""
+    most: float | None = None
+    """The largest absolute difference."""
+    k1: float | None = None
+    """Estimate of KL(engine, trainer): the mean of log engine - log trainer."""
+    k3: float | None = None
+    """Another one, never below 0: the mean of r - 1 - log r with r = trainer / engine."""
+    version: int | None = None
+    """Of the trainer's weights; None: not said."""
+
+    def plain(self) -> dict[str, Any]:
+        """As plain data."""
+        return msgspec.to_builtins(self)
+
+
+_Fact = TypeVar("_Fact", Advantage, GroupAdvantages, Disposition, Staleness, Mismatch)
 
 
 def advantages(annotations: Iterable[Annotation]) -> dict[str, Advantage]:
@@ -131,6 +160,11 @@ def dispositions(annotations: Iterable[Annotation]) -> dict[str, Disposition]:
 def stalenesses(annotations: Iterable[Annotation]) -> dict[str, Staleness]:
     """The staleness of each rollout that has one."""
     return _newest(annotations, STALENESS, Staleness)
+
+
+def mismatches(annotations: Iterable[Annotation]) -> dict[str, Mismatch]:
+    """The mismatch of each rollout that was trained from."""
+    return _newest(annotations, MISMATCH, Mismatch)
 
 
 def flat_groups(values: Iterable[GroupAdvantages]) -> set[str]:
