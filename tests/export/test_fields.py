@@ -48,11 +48,13 @@ def test_numbers_that_are_none_are_refused(value: float) -> None:
         check_sample(replace(sample(), turn_rewards=((0, value),)))
     with pytest.raises(UsageError, match="the advantage is"):
         check_sample(replace(sample(), advantage=value))
+    with pytest.raises(UsageError, match="the advantage of a turn"):
+        check_sample(replace(sample(), advantages=np.full(6, value, np.float32)))
 
 
 def test_the_documentation_names_every_field() -> None:
     text = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
     cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
     stated = {name.strip(" `") for cell in cells for name in cell.split(",")}
-    arrays = {"token_ids", "sampled", "loss_mask", "logprobs", "policy_version", "turn_id"}
+    arrays = {"token_ids", "sampled", "loss_mask", "logprobs", "policy_version", "turn_id", "advantages"}
     assert stated == arrays | scalars(sample()).keys()

@@ -54,6 +54,8 @@ def test_a_line_holds_the_sample(tmp_path: Path) -> None:
         "reward_parts": {"right": 0.5},
         "turn_rewards": [[0, 0.25]],
         "advantage": -0.5,
+        "rollout_trained": 3,
+        "weight": 1.0,
         "ending_kind": "submitted",
         "ending_reason": "final_answer",
         "truncated": False,
@@ -68,6 +70,7 @@ def test_a_line_holds_the_sample(tmp_path: Path) -> None:
         "logprobs": [None, None, None, None, -0.25, -0.25, None, -0.25],
         "policy_version": [-1, -1, -1, -1, 3, 3, -1, -1],
         "turn_id": [-1, -1, -1, -1, 0, 0, -1, 1],
+        "advantages": None,
     }
 
 

@@ -26,6 +26,11 @@ def sample(name: str, snippet: str, replacement: str, test: str) -> Mutant:
     return Mutant(f"samples: {name}", "trace/sample.py", snippet, replacement, f"{SAMPLE}::{test}")
 
 
+def owner(name: str, snippet: str, replacement: str, test: str) -> Mutant:
+    """A rule of who owns what."""
+    return Mutant(f"samples: {name}", "trace/ownership.py", snippet, replacement, f"{SAMPLE}::{test}")
+
+
 def wire(name: str, snippet: str, replacement: str, test: str) -> Mutant:
     """A rule of the wire form."""
     return Mutant(f"wire: {name}", "trace/wire.py", snippet, replacement, f"{WIRE}::{test}")
@@ -221,53 +226,53 @@ TRACES = [
 ]
 
 SAMPLES = [
-    sample(
+    owner(
         "seat",
         "if not self.trace.head.agent.trainable:",
         "if False:",
         "test_a_seat_that_does_not_train_and_a_branch_over_length_lose_their_tokens",
     ),
-    sample(
+    owner(
         "vote",
         "if self.disposition is not None and not self.disposition.votes:",
         "if False:",
         "test_a_disposition_without_a_vote_trains_nothing",
     ),
-    sample(
+    owner(
         "rejected", "if Mark.REJECTED in marks:", "if False:", "test_the_earliest_surviving_branch_owns_a_shared_turn"
     ),
     Mutant(
         "samples: redacted",
-        "trace/sample.py",
+        "trace/ownership.py",
         "if Mark.REDACTED in marks:",
         "if False:",
         f"{REDACT}::test_its_branch_does_not_train_and_the_count_drops",
     ),
-    sample(
+    owner(
         "over length",
-        "if self.max_tokens is not None and int",
-        "if False and int",
+        " if int(self.counts[branch.nodes, TOKENS].sum()) > self.max_tokens",
+        " if False",
         "test_a_seat_that_does_not_train_and_a_branch_over_length_lose_their_tokens",
     ),
-    sample(
+    owner(
         "owned once",
-        "            free[branch.nodes] = False\n            trained",
-        "            trained",
+        "                free[branch.nodes] = False\n                if len(branches) > 1:",
+        "                if len(branches) > 1:",
         "test_the_earliest_surviving_branch_owns_a_shared_turn",
     ),
-    sample(
+    owner(
         "lost once",
         "self.sampled_counts[branch.nodes[free[branch.nodes]]]",
         "self.sampled_counts[branch.nodes]",
         "test_the_earliest_surviving_branch_owns_a_shared_turn",
     ),
-    sample(
+    owner(
         "demoted",
         "if mark is Mark.DEMOTED",
         "if False",
         "test_a_turn_reward_goes_only_with_its_owner_and_is_reported_when_nobody_trains_it",
     ),
-    sample(
+    owner(
         "untrainable policy",
         "        if untrainable:\n",
         "        if False:\n",
@@ -275,7 +280,7 @@ SAMPLES = [
     ),
     sample(
         "turn rewards with their owner",
-        " if pair[0] in owned_turns",
+        " if node in owned",
         "",
         "test_a_turn_reward_goes_only_with_its_owner_and_is_reported_when_nobody_trains_it",
     ),
@@ -284,6 +289,24 @@ SAMPLES = [
         " if turn not in bound",
         " if False",
         "test_a_turn_reward_goes_only_with_its_owner_and_is_reported_when_nobody_trains_it",
+    ),
+    sample(
+        "a cut takes the rewards of cut turns",
+        "            if whole[each.node]\n",
+        "",
+        "test_what_lies_behind_a_cut_does_not_train_and_its_reward_is_unbound",
+    ),
+    owner(
+        "what is cut off is lost",
+        "if self.kept_counts is not self.sampled_counts:",
+        "if False:",
+        "test_what_lies_behind_a_cut_does_not_train_and_its_reward_is_unbound",
+    ),
+    sample(
+        "each trained turn has an advantage",
+        "if bare := trained[np.isnan(by_turn[trained])].tolist():",
+        "if bare := []:",
+        "test_advantages_of_turns",
     ),
     sample("calls are known", "all_given and ", "", "test_logprobs_without_a_known_call_never_fit"),
     sample(

@@ -115,6 +115,96 @@ def test_samples_are_those_of_the_slow_rules(trace: Trace, votes: bool, max_toke
         assert [s.transform for s in got.samplings] == list(dict.fromkeys(call.sampling.transform for call in calls))
 
 
+@given(traces(), st.booleans(), st.none() | st.integers(0, 30), st.booleans())
+def test_every_sampled_token_is_accounted_for_and_a_rollout_weighs_one(
+    trace: Trace, votes: bool, max_tokens: int | None, cut: bool
+) -> None:
+    disposition = Disposition(Fate.USED if votes else Fate.DROPPED, "r")
+    found = samples(trace, disposition=disposition, max_tokens=max_tokens, cut=cut)
+    ledger = found.ledger
+    assert ledger.captured == trace.graph.sampled_count == ledger.trained + ledger.lost.total()
+    assert ledger.trained == sum(sample.trained for sample in found)
+    assert all(sample.rollout_trained == ledger.trained and sample.weight > 0 for sample in found)
+    assert not len(found) or math.isclose(sum(sample.weight for sample in found), 1.0)
+    rewarded = [turn for sample in found for turn, _ in sample.turn_rewards]
+    assert len(rewarded) + len(found.unbound_turn_rewards) == len(trace.tail.turn_rewards)
+    assert set(rewarded).isdisjoint(found.unbound_turn_rewards)
+
+
+@given(traces(), st.integers(0, 30))
+def test_a_cut_sample_is_the_beginning_of_the_whole_one(trace: Trace, max_tokens: int) -> None:
+    whole = {sample.branch: sample for sample in samples(trace)}
+    found = samples(trace, max_tokens=max_tokens, cut=True)
+    assert set(found.ledger.lost) - {LossReason.CUT_OFF} == set(samples(trace).ledger.lost)
+    assert found.ledger.trained == sum(int(sample.loss_mask[:max_tokens].sum()) for sample in whole.values())
+    for sample in found:
+        other = whole[sample.branch]
+        assert len(sample) == min(len(other), max_tokens)
+        for name in ("token_ids", "sampled", "loss_mask", "policy_version", "turn_id", "logprobs"):
+            left, right = getattr(sample, name), getattr(other, name)[:max_tokens]
+            assert left.tobytes() == right.tobytes()
+        known = [version for version in sample.policy_version[sample.loss_mask].tolist() if version >= 0]
+        assert (sample.min_version, sample.max_version) == (min(known, default=None), max(known, default=None))
+        assert set(sample.turn_rewards) <= set(other.turn_rewards)
+
+
+@given(traces())
+def test_the_rewards_of_turns_stand_on_their_last_sampled_tokens(trace: Trace) -> None:
+    for sample in samples(trace):
+        want = [0.0] * len(sample)
+        for turn, value in sample.turn_rewards:
+            last = max(place for place, each in enumerate(sample.turn_id.tolist()) if each == turn)
+            want[last] = float(np.float32(want[last]) + np.float32(value))
+        assert sample.token_rewards().tolist() == pytest.approx(want)
+        assert sample.loss_mask[sample.token_rewards() != 0].all()
+
+
+def test_three_branches_weigh_as_much_as_one() -> None:
+    single, forked = Trace(head()), Trace(head())
+    turn(single, prompt(single))
+    shared = turn(forked, prompt(forked))
+    turn(forked, shared)
+    turn(forked, shared, fork=RETRY)
+    turn(forked, shared, fork=RETRY)
+    assert [sample.weight for sample in samples(single)] == [1.0]
+    assert [sample.weight for sample in samples(forked)] == [4 / 8, 2 / 8, 2 / 8]
+
+
+def test_what_lies_behind_a_cut_does_not_train_and_its_reward_is_unbound() -> None:
+    trace = Trace(head())
+    first = turn(trace, prompt(trace))
+    second = turn(trace, first, versions=((1, 1), (2, 1)))
+    trace.score(1.0, turn_rewards=(TurnReward(first, 0.5), TurnReward(second, 0.25)))
+    found = samples(trace, max_tokens=8, cut=True)
+    (sample,) = found
+    assert sample.loss_mask.tolist() == [False] * 4 + [True, True, False, True]
+    assert (sample.min_version, sample.max_version) == (1, 1)
+    assert sample.turn_rewards == ((0, 0.5),)
+    assert sample.token_rewards().tolist() == [0, 0, 0, 0, 0, 0.5, 0, 0]
+    assert found.unbound_turn_rewards == (1,)
+    assert found.ledger == TokenLedger(4, 3, {LossReason.CUT_OFF: 1})  # type: ignore[arg-type]
+    assert samples(trace, max_tokens=4, cut=True).samples == ()
+
+
+def test_advantages_of_turns() -> None:
+    trace = Trace(head())
+    turn(trace, turn(trace, prompt(trace)))
+    (sample,) = samples(trace, turn_advantages={0: 0.5, 1: -1.0})
+    assert sample.advantages is not None
+    assert sample.advantages.dtype == np.float32
+    nan = None
+    assert same([nan, nan, nan, nan, 0.5, 0.5, nan, -1.0, -1.0], sample.advantages.tolist())
+    (sample,) = samples(trace, advantage=0.25, turn_advantages={1: -1.0})
+    assert sample.advantages is not None
+    assert sample.advantages[[4, 7]].tolist() == [0.25, -1.0]
+    (sample,) = samples(trace, advantage=0.25, turn_advantages={})
+    assert (sample.advantage, sample.advantages) == (0.25, None)
+    with pytest.raises(RecordError, match=r"turns \[0\] train and have no advantage"):
+        samples(trace, turn_advantages={1: -1.0})
+    with pytest.raises(RecordError, match=r"advantages for turns \[2\], and it has 2"):
+        samples(trace, turn_advantages={2: -1.0})
+
+
 def test_arrays_have_full_length_and_their_dtypes() -> None:
     trace = Trace(head())
     turn(trace, prompt(trace), versions=((3, 1), (4, 1)))

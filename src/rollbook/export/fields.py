@@ -13,7 +13,10 @@ prompt_len         int      index of the first sampled token
 reward             float?   of the whole rollout; absent is not zero
 reward_parts       map      part -> reward
 turn_rewards       list     (turn, reward) of the turns that this row trains
-advantage          float?
+advantage          float?   of the whole rollout
+advantages         float32? where turns have advantages of their own: by token, absent off the loss mask
+rollout_trained    int      trained tokens of all rows of this rollout
+weight             float    the row's part of its rollout, by trained tokens: those of one rollout add up to 1
 ending_kind        text?    see `rollbook.trace.EndingKind`
 ending_reason      text?    see `rollbook.trace.Reason`
 truncated          bool     a budget or a limit cut the rollout short
@@ -36,6 +39,7 @@ import math
 from typing import Any
 
 import msgspec
+import numpy as np
 import numpy.typing as npt
 
 from rollbook.errors import RecordError, UsageError
@@ -45,8 +49,8 @@ __all__ = ["arrays", "check_sample", "scalars"]
 
 
 def arrays(sample: Sample) -> dict[str, npt.NDArray[Any]]:
-    """All arrays by name, each of shape (tokens,)."""
-    return {
+    """All arrays by name, each of shape (tokens,); ``advantages`` only where there are some."""
+    found: dict[str, npt.NDArray[Any]] = {
         "token_ids": sample.token_ids,
         "sampled": sample.sampled,
         "loss_mask": sample.loss_mask,
@@ -54,6 +58,7 @@ def arrays(sample: Sample) -> dict[str, npt.NDArray[Any]]:
         "policy_version": sample.policy_version,
         "turn_id": sample.turn_id,
     }
+    return found if sample.advantages is None else found | {"advantages": sample.advantages}
 
 
 def scalars(sample: Sample) -> dict[str, Any]:
@@ -71,6 +76,8 @@ def scalars(sample: Sample) -> dict[str, Any]:
         "reward_parts": dict(sample.reward_parts),
         "turn_rewards": [[turn, value] for turn, value in sample.turn_rewards],
         "advantage": sample.advantage,
+        "rollout_trained": sample.rollout_trained,
+        "weight": sample.weight,
         "ending_kind": str(ending.kind) if ending else None,
         "ending_reason": str(ending.reason) if ending else None,
         "truncated": sample.truncated,
@@ -95,3 +102,5 @@ def check_sample(sample: Sample) -> None:
         raise RecordError(f"{where}: a reward is not finite")
     if sample.advantage is not None and not math.isfinite(sample.advantage):
         raise UsageError(f"{where}: the advantage is {sample.advantage}; give finite numbers, or none")
+    if sample.advantages is not None and not np.isfinite(sample.advantages[sample.loss_mask]).all():
+        raise UsageError(f"{where}: the advantage of a turn is not finite; give finite numbers, or none")

@@ -27,7 +27,8 @@ class JsonlWriter:
 
     def write(self, sample: Sample) -> None:
         text = json.dumps(scalars(sample), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-        parts = (f',"{name}":{_spell(array)}' for name, array in arrays(sample).items())
+        spelled = {"advantages": "null"} | {name: _spell(array) for name, array in arrays(sample).items()}
+        parts = (f',"{name}":{each}' for name, each in spelled.items())
         self._file.write(f"{text[:-1]}{''.join(parts)}}}\n".encode("ascii"))
 
     def finish(self) -> None:

@@ -35,6 +35,7 @@ _ARRAYS = {
     "logprobs": pa.float32(),
     "policy_version": pa.int32(),
     "turn_id": pa.int32(),
+    "advantages": pa.float32(),
 }
 _SCALARS = {
     "run": pa.string(),
@@ -48,6 +49,8 @@ _SCALARS = {
     "reward_parts": pa.map_(pa.string(), pa.float64()),
     "turn_rewards": pa.list_(pa.struct([("turn", pa.int32()), ("value", pa.float64())])),
     "advantage": pa.float64(),
+    "rollout_trained": pa.int32(),
+    "weight": pa.float64(),
     "ending_kind": pa.string(),
     "ending_reason": pa.string(),
     "truncated": pa.bool_(),
@@ -59,7 +62,7 @@ _SCALARS = {
 }
 SCHEMA: Any = pa.schema(
     [*_SCALARS.items(), *((name, pa.list_(kind)) for name, kind in _ARRAYS.items())],
-    metadata={"rollbook.samples": "1"},
+    metadata={"rollbook.samples": "2"},
 )
 """The pyarrow schema of the file."""
 
@@ -134,16 +137,18 @@ class ParquetWriter:
 
     def _flush(self) -> None:
         columns = [pa.array([row[name] for row in self._rows], kind) for name, kind in _SCALARS.items()]
-        offsets = np.cumsum([0, *(len(sample) for sample in self._held)], dtype=np.int32)
-        columns += [
-            pa.ListArray.from_arrays(offsets, pa.array(self._joined(name), kind, from_pandas=False))
-            for name, kind in _ARRAYS.items()
-        ]
+        columns += [self._lists(name, kind) for name, kind in _ARRAYS.items()]
         self._writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA), row_group_size=_MAX_ROWS)
         self._held, self._rows, self._tokens = [], [], 0
 
-    def _joined(self, name: str) -> npt.NDArray[Any]:
-        return np.concatenate([arrays(sample)[name] for sample in self._held])
+    def _lists(self, name: str, kind: Any) -> Any:
+        """One column of lists; a sample that lacks the array has null."""
+        found = [arrays(sample).get(name) for sample in self._held]
+        given: list[npt.NDArray[Any]] = [array for array in found if array is not None]
+        offsets = np.cumsum([0, *(0 if array is None else len(array) for array in found)], dtype=np.int32)
+        missing = None if len(given) == len(found) else pa.array([array is None for array in found])
+        joined = np.concatenate(given) if given else np.zeros(0, np.float32)
+        return pa.ListArray.from_arrays(offsets, pa.array(joined, kind, from_pandas=False), mask=missing)
 
 
 def open_writer(file: BinaryIO) -> ParquetWriter:

@@ -1,82 +1,29 @@
 """Samples: what a trainer takes. Each trainable branch of a trace becomes one, and no sampled token is trained twice.
 
-Order of the rules: first the branches that cannot train go (rejected attempts, redacted nodes, over length; the
-whole trace where its seat is not trainable or its disposition has no vote); then the earliest surviving branch that
-holds a node owns it, and the node is context in the others; last, nodes of an untrainable policy or taken out of
-the loss stay as context. Every sampled token that is not trained is counted with its reason (`TokenLedger`), so
-captured = trained + lost.
+Which branch owns a token, and why one does not train, is told by `rollbook.trace.ownership`. The samples of one
+rollout weigh 1 together (`Sample.weight`), however many branches it has, so that each rollout counts once. A reward
+of a turn goes with the sample that trains the turn, on its last sampled token; where that token is in no sample, the
+reward is reported as unbound and never moved to another token.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from rollbook.errors import RecordError
+from rollbook.trace.branch_arrays import BranchArrays, branch_arrays
 from rollbook.trace.call import Call, LogprobKind, Sampling
 from rollbook.trace.ending import Disposition, Ending
 from rollbook.trace.experts import Experts, spread_experts
-from rollbook.trace.node import (
-    LOGPROBS,
-    ORIGIN,
-    POLICY,
-    RUNS,
-    SAMPLED,
-    SEGMENTS,
-    TOKENS,
-    VERSIONS,
-    Branch,
-    Mark,
-)
-from rollbook.trace.runs import RunKind, Runs
+from rollbook.trace.node import TOKENS, Branch
+from rollbook.trace.ownership import LossReason, Ownership, Share, TokenLedger
 from rollbook.trace.trace import Trace
 
 __all__ = ["LossReason", "Sample", "SampleSet", "TokenLedger", "logprobs_fit", "samples"]
-
-_Scalar = TypeVar("_Scalar", np.int32, np.float32)
-
-
-class LossReason(StrEnum):
-    """Why a sampled token is not trained."""
-
-    UNTRAINABLE_SEAT = "untrainable_seat"
-    """The agent's seat does not train."""
-    UNTRAINABLE_POLICY = "untrainable_policy"
-    """Another policy, which does not train, sampled it."""
-    NO_VOTE = "no_vote"
-    """The rollout's disposition is dropped, masked or retried."""
-    REJECTED = "rejected"
-    """The attempt was thrown away and sampled again."""
-    REDACTED = "redacted"
-    """A node of its branch was redacted."""
-    OVER_LENGTH = "over_length"
-    """Its branch is longer than the trainer takes."""
-    DEMOTED = "demoted"
-    """Its turn was taken out of the loss."""
-
-
-@dataclass(slots=True)
-class TokenLedger:
-    """Where the sampled tokens of a trace went."""
-
-    captured: int = 0
-    """Sampled tokens that the trace holds."""
-    trained: int = 0
-    """Of these, in the loss of exactly one sample."""
-    lost: Counter[LossReason] = field(default_factory=Counter[LossReason])
-    """The others, by reason."""
-
-    def __iadd__(self, other: TokenLedger) -> TokenLedger:
-        self.captured += other.captured
-        self.trained += other.trained
-        self.lost += other.lost
-        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -109,7 +56,12 @@ class Sample:
     turn_rewards: tuple[tuple[int, float], ...]
     """(turn number, reward) of the turns that this sample owns."""
     advantage: float | None
-    """None: not computed, or no vote."""
+    """Of the whole rollout; None: not computed, or no vote."""
+    advantages: npt.NDArray[np.float32] | None = None
+    """float32, shape (tokens,): where turns have advantages of their own; NaN off the loss mask. None: every trained
+    token has `advantage`."""
+    rollout_trained: int
+    """Trained tokens of all samples of this rollout."""
     ending: Ending | None
     """None while the rollout runs."""
     truncated: bool
@@ -134,6 +86,24 @@ class Sample:
     def __len__(self) -> int:
         return len(self.token_ids)
 
+    @property
+    def trained(self) -> int:
+        """How many tokens train here."""
+        return int(np.count_nonzero(self.loss_mask))
+
+    @property
+    def weight(self) -> float:
+        """This sample's part of its rollout's vote, by trained tokens: those of one rollout add up to 1."""
+        return self.trained / self.rollout_trained
+
+    def token_rewards(self) -> npt.NDArray[np.float32]:
+        """float32, shape (tokens,): each reward of `turn_rewards` on the last sampled token of its turn, 0 elsewhere.
+        Rewards of one turn add up."""
+        rewards = np.zeros(len(self), np.float32)
+        for turn, value in self.turn_rewards:
+            rewards[np.flatnonzero(self.turn_id == turn)[-1]] += value
+        return rewards
+
 
 @dataclass(frozen=True, slots=True)
 class SampleSet:
@@ -142,7 +112,7 @@ class SampleSet:
     samples: tuple[Sample, ...]
     ledger: TokenLedger
     unbound_turn_rewards: tuple[int, ...] = ()
-    """Turns whose reward goes with no sample, for none trains them."""
+    """Turns whose reward goes with no sample, for none trains their last token."""
 
     def __iter__(self) -> Iterator[Sample]:
         return iter(self.samples)
@@ -169,160 +139,123 @@ def samples(
     *,
     disposition: Disposition | None = None,
     advantage: float | None = None,
+    turn_advantages: Mapping[int, float] | None = None,
     max_tokens: int | None = None,
+    cut: bool = False,
     experts: bool = False,
 ) -> SampleSet:
     """The samples of one trace.
 
     `disposition`: what became of the rollout; None means that no rules were applied, and it is used. `advantage` is
-    copied to each sample. `max_tokens`: branches longer than this do not train. `experts`: spread routed experts over
+    copied to each sample. `turn_advantages`: by number of the turn; a turn that is not named has `advantage`.
+    `max_tokens`: branches longer than this do not train, or with `cut` end there. `experts`: spread routed experts over
     the samples, which takes layers * k times as much memory as their ids do. Raises `RecordError` for a trace without
-    token ids, or read without the experts that are asked for.
+    token ids, or read without the experts that are asked for; for an advantage of a turn that is not there; and for a
+    trained turn without any advantage where others have one.
     """
     if not trace.head.tokens:
         raise RecordError(f"trace {trace.id} has no token ids (text-only engine); it cannot be trained from")
-    return _Builder(trace, disposition, advantage, max_tokens, experts).build()
+    ownership = Ownership(trace, disposition, max_tokens, cut=cut)
+    by_turn = _by_turn(ownership, turn_advantages or {}, advantage)
+    builder = _Builder(ownership, advantage, by_turn, experts)
+    built = tuple(builder.sample(share) for share in ownership.shares if len(share.trained))
+    bound = {turn for sample in built for turn, _ in sample.turn_rewards}
+    every = [int(ownership.turn_of[each.node]) for each in trace.tail.turn_rewards]
+    return SampleSet(built, ownership.ledger, tuple(turn for turn in every if turn not in bound))
+
+
+def _by_turn(
+    ownership: Ownership, turn_advantages: Mapping[int, float], advantage: float | None
+) -> npt.NDArray[np.float32] | None:
+    """Advantage by turn: float32, shape (turns,); NaN where there is none. None: turns have none of their own."""
+    if not turn_advantages:
+        return None
+    turns = int(ownership.turn_of.max(initial=-1)) + 1
+    if stray := sorted(turn for turn in turn_advantages if not 0 <= turn < turns):
+        raise RecordError(
+            f"trace {ownership.trace.id} has advantages for turns {stray}, and it has {turns}; number them from 0"
+        )
+    by_turn = np.full(turns, np.nan if advantage is None else advantage, np.float32)
+    by_turn[list(turn_advantages)] = list(turn_advantages.values())
+    trained = np.concatenate([ownership.turn_of[share.trained] for share in ownership.shares])
+    if bare := trained[np.isnan(by_turn[trained])].tolist():
+        raise RecordError(
+            f"trace {ownership.trace.id}: turns {sorted(bare)} train and have no advantage, and the rollout has none "
+            "that stands for them; give one for each turn, or `advantage`"
+        )
+    return by_turn
 
 
 class _Builder:
-    """The work of `samples`, with what all branches of a trace share computed once."""
+    """Makes the samples of one trace."""
 
     def __init__(
         self,
-        trace: Trace,
-        disposition: Disposition | None,
+        ownership: Ownership,
         advantage: float | None,
-        max_tokens: int | None,
+        by_turn: npt.NDArray[np.float32] | None,
         experts: bool,
     ) -> None:
-        self.trace, self.graph, self.experts = trace, trace.graph, experts
-        self.disposition, self.advantage, self.max_tokens = disposition, advantage, max_tokens
-        self.counts = self.graph.counts()
-        self.sampled_counts = self.counts[:, SAMPLED]
-        is_turn = self.counts[:, ORIGIN] == POLICY
-        self.turn_of = is_turn.cumsum(dtype=np.int32) - 1
-        self.turn_of[~is_turn] = -1
-        self.node_loss = self._node_losses()
+        self.ownership, self.advantage, self.by_turn, self.experts = ownership, advantage, by_turn, experts
+        self.trace, self.graph = ownership.trace, ownership.graph
+        whole = ownership.kept_counts == ownership.sampled_counts
+        self.turn_rewards = [
+            (each.node, int(ownership.turn_of[each.node]), each.value)
+            for each in self.trace.tail.turn_rewards
+            if whole[each.node]
+        ]
 
-    def build(self) -> SampleSet:
-        branches = self.graph.branches()
-        free = self.sampled_counts > 0
-        lost_to: dict[LossReason, list[Branch]] = {}
-        built: list[Sample] = []
-        ledger = TokenLedger(captured=self.graph.sampled_count)
-        for branch in branches:
-            reason = self._branch_loss(branch)
-            if reason is not None:
-                lost_to.setdefault(reason, []).append(branch)
-                continue
-            owned = branch.nodes[free[branch.nodes]]
-            free[branch.nodes] = False
-            trained = self._count_owned(owned, ledger)
-            if len(trained):
-                built.append(self._sample(branch, trained, branch.leaf == len(self.graph) - 1))
-        for reason, lost_branches in lost_to.items():
-            for branch in lost_branches:
-                ledger.lost[reason] += int(self.sampled_counts[branch.nodes[free[branch.nodes]]].sum())
-                free[branch.nodes] = False
-        ledger.lost = +ledger.lost
-        bound = {turn for sample in built for turn, _ in sample.turn_rewards}
-        every = [int(self.turn_of[each.node]) for each in self.trace.tail.turn_rewards]
-        return SampleSet(tuple(built), ledger, tuple(turn for turn in every if turn not in bound))
-
-    def _node_losses(self) -> dict[int, LossReason]:
-        """Nodes that stay out of the loss on their own account."""
-        found = {node: LossReason.DEMOTED for node, mark in self.graph.marks.items() if mark is Mark.DEMOTED}
-        untrainable = {index for index, policy in enumerate(self.trace.head.policies) if not policy.trainable}
-        if untrainable:
-            for node in np.flatnonzero(self.sampled_counts).tolist():
-                calls: list[int] = self.graph[node].segments[:, 0].tolist()
-                if any(self.trace.calls[call].policy in untrainable for call in calls):
-                    found[node] = LossReason.UNTRAINABLE_POLICY
-        return found
-
-    def _branch_loss(self, branch: Branch) -> LossReason | None:
-        """Why the whole branch cannot train, or None."""
-        if not self.trace.head.agent.trainable:
-            return LossReason.UNTRAINABLE_SEAT
-        if self.disposition is not None and not self.disposition.votes:
-            return LossReason.NO_VOTE
-        if self.graph.marks:
-            marks = {self.graph.marks.get(node) for node in branch.nodes.tolist()}
-            if Mark.REDACTED in marks:
-                return LossReason.REDACTED
-            if Mark.REJECTED in marks:
-                return LossReason.REJECTED
-        if self.max_tokens is not None and int(self.counts[branch.nodes, TOKENS].sum()) > self.max_tokens:
-            return LossReason.OVER_LENGTH
-        return None
-
-    def _count_owned(self, owned: npt.NDArray[np.int32], ledger: TokenLedger) -> npt.NDArray[np.int32]:
-        """Enter the owned nodes into the ledger; returns those that train."""
-        if self.node_loss:
-            for node in owned.tolist():
-                if node in self.node_loss:
-                    ledger.lost[self.node_loss[node]] += int(self.sampled_counts[node])
-            owned = owned[[node not in self.node_loss for node in owned.tolist()]]
-        ledger.trained += int(self.sampled_counts[owned].sum())
-        return owned
-
-    def _sample(self, branch: Branch, trained: npt.NDArray[np.int32], is_last: bool) -> Sample:
-        graph, head, tail = self.graph, self.trace.head, self.trace.tail
-        stretches = graph.stretches(branch.leaf)
-        counts = self.counts[branch.nodes]
-        trains = np.zeros(len(graph), np.bool_)
-        trains[trained] = True
-        trains = trains[branch.nodes]
-        runs = graph.gather("runs", stretches)
-        run_sampled, lengths = runs[:, 0] == RunKind.SAMPLED, runs[:, 1].astype(np.intp)
-        turns = self.turn_of[branch.nodes].repeat(counts[:, RUNS])
-        turns[~run_sampled] = -1
-        turn_id = turns.repeat(lengths)
-        sampled = turn_id >= 0  # only turns hold sampled tokens
-        spans = graph.gather("versions", stretches)
-        known = [version for version in spans[trains.repeat(counts[:, VERSIONS]), 0].tolist() if version >= 0]
-        segments = graph.gather("segments", stretches)
-        calls = self._calls(segments[trains.repeat(counts[:, SEGMENTS]), 0])
-        all_train = len(trained) == np.count_nonzero(counts[:, SAMPLED])
-        all_given = bool(np.count_nonzero(counts[trains][:, (LOGPROBS, SEGMENTS)]) == 2 * len(trained))
-        owned_turns = set(self.turn_of[trained].tolist())
-        rewards = [(int(self.turn_of[each.node]), each.value) for each in tail.turn_rewards]
-        routed, routed_at = self._experts(branch, len(sampled))
+    def sample(self, share: Share) -> Sample:
+        """The sample of one branch that trains something."""
+        head, tail, branch = self.trace.head, self.trace.tail, share.branch
+        arrays = branch_arrays(self.ownership, share)
+        length = slice(self.ownership.max_tokens if self.ownership.cut else None)
+        loss_mask, policy_version, turn_id = (
+            arrays.loss_mask[length],
+            arrays.policy_version[length],
+            arrays.turn_id[length],
+        )
+        calls = self._calls(arrays.calls)
+        low, high = _version_bounds(arrays, loss_mask, policy_version)
+        routed, routed_at = self._experts(branch, len(arrays.sampled))
+        owned = set(share.trained.tolist()) if self.turn_rewards else ()
         return Sample(
-            token_ids=graph.gather("tokens", stretches),
-            sampled=sampled,
-            loss_mask=sampled.copy() if all_train else (run_sampled & trains.repeat(counts[:, RUNS])).repeat(lengths),
-            logprobs=_spread(graph.gather("logprobs", stretches), counts, LOGPROBS, sampled, np.nan),
-            policy_version=_versions(spans, runs, counts, sampled),
+            token_ids=arrays.token_ids[length],
+            sampled=arrays.sampled[length],
+            loss_mask=loss_mask,
+            logprobs=arrays.logprobs[length],
+            policy_version=policy_version,
             turn_id=turn_id,
-            prompt_len=int(sampled.argmax()),
+            prompt_len=int(arrays.sampled.argmax()),
             logprob_kinds=frozenset(call.logprob_kind for call in calls if call.logprob_kind is not None),
             samplings=_samplings(calls),
-            logprobs_fit=all_given and all(map(logprobs_fit, calls)),
+            logprobs_fit=arrays.all_given and all(map(logprobs_fit, calls)),
             reward=tail.reward,
             reward_parts=tail.reward_parts,
-            turn_rewards=tuple(pair for pair in rewards if pair[0] in owned_turns),
+            turn_rewards=tuple((turn, value) for node, turn, value in self.turn_rewards if node in owned),
             advantage=self.advantage,
+            advantages=None if self.by_turn is None else np.where(loss_mask, self.by_turn[turn_id], np.float32(np.nan)),
+            rollout_trained=self.ownership.ledger.trained,
             ending=tail.ending,
             truncated=tail.ending is not None and tail.ending.truncated,
-            min_version=min(known, default=None),
-            max_version=max(known, default=None),
+            min_version=low,
+            max_version=high,
             run=head.run,
             group=head.group,
             episode=head.episode,
             rollout=head.rollout,
             branch=branch.index,
-            is_last_branch=is_last,
-            routed_experts=routed,
-            experts_known=routed_at,
+            is_last_branch=branch.leaf == len(self.graph) - 1,
+            routed_experts=None if routed is None else routed[length],
+            experts_known=None if routed_at is None else routed_at[length],
         )
 
     def _experts(self, branch: Branch, tokens: int) -> tuple[Experts | None, npt.NDArray[np.bool_] | None]:
         if not self.experts:
             return None, None
         nodes: list[int] = branch.nodes.tolist()
-        ends = self.counts[branch.nodes, TOKENS].cumsum()
-        starts = dict(zip(nodes, (ends - self.counts[branch.nodes, TOKENS]).tolist(), strict=True))
+        counts = self.ownership.counts[branch.nodes, TOKENS]
+        starts = dict(zip(nodes, (counts.cumsum() - counts).tolist(), strict=True))
         return spread_experts(
             self.graph.experts, nodes, lambda node: starts[node] + self.graph[node].sampled_positions, tokens
         ) or (None, None)
@@ -337,36 +270,15 @@ class _Builder:
         return list(found.values())
 
 
-def _spread(
-    given: npt.NDArray[_Scalar],
-    counts: npt.NDArray[np.int32],
-    kind: int,
-    sampled: npt.NDArray[np.bool_],
-    absent: float,
-) -> npt.NDArray[_Scalar]:
-    """Values of the sampled tokens on the whole sequence; `absent` elsewhere and where a node has none.
-
-    `counts`: the rows of the branch's nodes in each column; `kind`: the column that the values come from.
-    """
-    full = np.full(len(sampled), absent, given.dtype)
-    if len(given) == np.count_nonzero(sampled):
-        full[sampled] = given
-    elif len(given):
-        places = np.flatnonzero(sampled)
-        full[places[np.repeat(counts[:, kind] > 0, counts[:, SAMPLED])]] = given
-    return full
-
-
-def _versions(
-    spans: Runs, runs: Runs, counts: npt.NDArray[np.int32], sampled: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.int32]:
-    """The policy version of each token. Nearly always each turn has one, and then its run tells for all of them."""
-    run_sampled = runs[:, 0] == RunKind.SAMPLED
-    if not np.array_equal(spans[:, 1], runs[run_sampled, 1]):
-        return _spread(spans[:, 0].repeat(spans[:, 1]), counts, VERSIONS, sampled, -1)
-    versions = np.full(len(runs), -1, np.int32)
-    versions[run_sampled] = spans[:, 0]
-    return versions.repeat(runs[:, 1])
+def _version_bounds(
+    arrays: BranchArrays, loss_mask: npt.NDArray[np.bool_], policy_version: npt.NDArray[np.int32]
+) -> tuple[int | None, int | None]:
+    """The lowest and the highest known version of the tokens that train; those that were cut off do not count."""
+    known = arrays.versions
+    if len(loss_mask) < len(arrays.loss_mask):
+        trained: list[int] = policy_version[loss_mask].tolist()
+        known = [version for version in trained if version >= 0]
+    return min(known, default=None), max(known, default=None)
 
 
 def _samplings(calls: Sequence[Call]) -> tuple[Sampling, ...]:
