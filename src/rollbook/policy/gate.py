@@ -2,8 +2,8 @@
 
 Rules. A piece is sampled from one version of the weights, the one that it is let in with; weights change only while
 the gate is shut and no piece is inside. What becomes of a generation that meets a shut gate is the `PauseMode`: it
-stands still (`keep`), it ends as aborted with what it has (`abort`), or it goes on to its end and the pause waits for it
-(`wait`). Generations that begin meanwhile stand still in each mode.
+stands still (`keep`), it ends as aborted with what it has (`abort`), or it goes on to its end and the pause waits for
+it (`wait`). Generations that begin meanwhile stand still in each mode.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rollbook.policy.weights import PauseMode
 __all__ = ["Aborted", "WeightGate"]
 
 
-class Aborted(Exception):  # noqa: N818 (named by what happened)
+class Aborted(Exception):
     """The gate is shut and the generation is to end with what it has. Stays within the engine's client."""
 
 

@@ -6,13 +6,13 @@ request to it, up to `MAX_RESCORED` tokens a reply, and beyond that the call is 
 plain request whose client has left, so a generation is asked for in pieces of `PIECE` tokens, each continuing the one
 before from the cache: a cancelled generation ends with its piece. (Stop strings and grammars do not carry over a cut,
 so those generations are asked for whole.) A piece has its own seed, made from the call's, so equal calls get equal
-tokens where the engine serves one at a time: rounding depends on what else is in its batch. With a gate, each piece has the
-version that it was let in with, and a missing logprob is scored by the weights that sampled the token, or not at all.
+tokens where the engine serves one at a time: rounding depends on what else is in its batch. With a gate, each piece has
+the version that it was let in with, and a missing logprob is scored by the weights that sampled the token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from http import HTTPStatus

@@ -1,7 +1,7 @@
 """The loss of one batch: the policy gradient, with a weight for tokens that another policy sampled, and a KL term.
 
-With A the advantage, pi the trained policy, mu the one that sampled, rho = pi / mu of one token, w the token's weight in
-the batch (`rollbook.train.batch`) and sg the stop-gradient:
+With A the advantage, pi the trained policy, mu the one that sampled, rho = pi / mu of one token, w the token's weight
+in the batch (`rollbook.train.batch`) and sg the stop-gradient:
 
     loss = - sum over trained tokens of  w * c(sg(rho)) * A * log pi   +   kl * w * k3(pi, reference)
 
