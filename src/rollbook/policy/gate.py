@@ -36,6 +36,11 @@ class WeightGate:
         """True while the gate is shut."""
         return self._shut is not None
 
+    async def opened(self) -> None:
+        """Wait while the gate is shut."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._shut is None)
+
     @asynccontextmanager
     async def generation(self) -> AsyncGenerator[None]:
         """Around all pieces of one generation; waits while the gate is shut."""

@@ -158,6 +158,7 @@ class LocalPolicy:
         check_sampling(sampling, self._config.stop_ids)
         limit = room_for(len(prompt), sampling, self._config.context_length)
         asked = time.perf_counter()
+        await self.gate.opened()
         async with self._slots:
             queue = time.perf_counter() - asked
             if self._sampler is None:
