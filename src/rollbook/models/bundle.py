@@ -17,9 +17,9 @@ import msgspec
 from rollbook.models.checksum import file_sha256
 from rollbook.models.config_files import DEFAULT_TEMPLATE
 from rollbook.models.fetch import ProgressCallback, fetch
-from rollbook.models.gguf_file import GgufValue, read_gguf
+from rollbook.models.gguf_file import F32, GgufValue, read_head
 from rollbook.models.gguf_tokenizer import tokenizer_json
-from rollbook.models.names import KnownModel, parse_model_name
+from rollbook.models.names import KnownModel, ShippedModel, parse_model_name
 
 __all__ = ["ModelFiles", "load_gguf", "load_model", "template_hash"]
 
@@ -55,6 +55,8 @@ class ModelFiles(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens that the model was trained for; None where the files do not say."""
     licence: str | None
     """As the file names it; None where it does not say."""
+    float32: bool = False
+    """True where every weight is stored as float32: an engine that computes in float32 too loses nothing."""
 
 
 _ROLES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
@@ -78,13 +80,26 @@ _TURN_ENDS = ({"<|return|>", "<|call|>"}, {"<|calls|>", "<|flush|>"})
 def load_model(name: str, cache: Path, progress: ProgressCallback | None = None) -> ModelFiles:
     """The model called `name` (without ``local:``), fetched into `cache` if need be. Raises `ModelError`."""
     known = parse_model_name(name)
+    if isinstance(known, ShippedModel):
+        return _shipped(known, cache)
     path = fetch(known, cache, progress) if isinstance(known, KnownModel) else known
     return load_gguf(path, cache, name=name)
 
 
+def _shipped(model: ShippedModel, cache: Path) -> ModelFiles:
+    files = load_gguf(model.path, cache, name=model.name)
+    if files.weights_hash != model.sha256:
+        raise ModelError(
+            f"{model.path} is not the {model.name} that comes with this version (sha256 {files.weights_hash}): install "
+            "Rollbook again"
+        )
+    return files
+
+
 def load_gguf(path: Path, cache: Path, *, name: str | None = None) -> ModelFiles:
     """Read a GGUF file's head, and its sum (remembered in `cache`). Raises `ModelError`."""
-    metadata = read_gguf(path)
+    head = read_head(path)
+    metadata = head.metadata
     data = tokenizer_json(metadata, path.name)
     template = _text(metadata, "tokenizer.chat_template")
     length = metadata.get(f"{metadata.get('general.architecture')}.context_length")
@@ -104,6 +119,7 @@ def load_gguf(path: Path, cache: Path, *, name: str | None = None) -> ModelFiles
         stop_ids=frozenset(ends | _ends_by_text(metadata)),
         context_length=length if isinstance(length, int) else None,
         licence=_text(metadata, "general.license"),
+        float32=bool(head.tensors) and all(row.kind == F32 for row in head.tensors),
     )
 
 

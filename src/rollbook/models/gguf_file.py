@@ -7,18 +7,22 @@ download is found here and not by the engine. Format: the GGUF specification of 
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 
 from rollbook.errors import ModelError
 
-__all__ = ["GgufValue", "read_gguf"]
+__all__ = ["F32", "GgufHead", "GgufValue", "TensorRow", "read_gguf", "read_head"]
 
 GgufValue = bool | int | float | str | list["GgufValue"]
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
+F32 = 0
+"""The tensor type of plain float32."""
 _MAX_NESTING = 4
 
 # Tensor type -> (weights in a block, bytes of a block). A type that is not listed is checked up to its start only.
@@ -27,6 +31,38 @@ _BLOCKS = {
     11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210),
     24: (1, 1), 25: (1, 2), 26: (1, 4), 28: (1, 8), 30: (1, 2),
 }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRow:
+    """One tensor of the file."""
+
+    name: str
+    shape: tuple[int, ...]
+    """Outermost axis first, as numpy counts; the file has them the other way round."""
+    kind: int
+    """The tensor type, as ggml numbers them."""
+    offset: int
+    """Bytes from the start of the data."""
+
+    @property
+    def weights(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GgufHead:
+    """Everything that stands before the data."""
+
+    metadata: dict[str, GgufValue]
+    """The key-value pairs."""
+    pairs: dict[str, bytes]
+    """The same as they stand in the file, key and type in front: what a copy is made of."""
+    tensors: tuple[TensorRow, ...]
+    alignment: int
+    """Tensors begin at multiples of so many bytes."""
+    data_start: int
+    """Bytes from the start of the file to the data."""
 
 
 class _Cut(Exception):
@@ -74,6 +110,11 @@ class _Cursor:
 
 def read_gguf(path: Path) -> dict[str, GgufValue]:
     """The key-value pairs of `path`. Raises `ModelError` for a missing, foreign, cut or too new file."""
+    return read_head(path).metadata
+
+
+def read_head(path: Path) -> GgufHead:
+    """The head of `path`; raises as `read_gguf`."""
     try:
         with path.open("rb") as file:
             if file.read(4) != b"GGUF":
@@ -88,37 +129,41 @@ def read_gguf(path: Path) -> dict[str, GgufValue]:
         raise ModelError(f"{path} is cut short or damaged: fetch or copy it again") from error
 
 
-def _read(path: Path, data: mmap.mmap) -> dict[str, GgufValue]:
+def _read(path: Path, data: mmap.mmap) -> GgufHead:
     cursor = _Cursor(data)
     _, version = cursor.unpack("II")
     if version not in (2, 3):
         raise ModelError(f"{path} is GGUF version {version}; versions 2 and 3 (little-endian) can be read")
     tensors, pairs = cursor.unpack("QQ")
     found: dict[str, GgufValue] = {}
+    raw: dict[str, bytes] = {}
     for _ in range(pairs):
+        start = cursor.at
         key = cursor.string()
         (kind,) = cursor.unpack("I")
         found[key] = cursor.value(kind)
-    _check_extent(cursor, tensors, found.get("general.alignment", 32))
-    return found
-
-
-def _check_extent(cursor: _Cursor, tensors: int, alignment: GgufValue) -> None:
-    """Raise `_Cut` where the tensors' data would lie beyond the end of the file."""
-    extent = 0
-    for _ in range(tensors):
-        cursor.string()
-        (rank,) = cursor.unpack("I")
-        if rank > 8:
-            raise _Cut
-        weights = 1
-        for size in cursor.unpack(f"{rank}Q"):
-            weights *= size
-        kind, offset = cursor.unpack("IQ")
-        block, bytes_ = _BLOCKS.get(kind, (1, 0))
-        extent = max(extent, offset + weights // block * bytes_)
+        raw[key] = data[start : cursor.at]
+    alignment = found.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment < 1:
         raise _Cut
+    rows = tuple(_row(cursor) for _ in range(tensors))
     start = -(-cursor.at // alignment) * alignment
-    if start + extent > len(cursor.data):
+    if start + max((row.offset + _size(row) for row in rows), default=0) > len(data):
         raise _Cut
+    return GgufHead(metadata=found, pairs=raw, tensors=rows, alignment=alignment, data_start=start)
+
+
+def _row(cursor: _Cursor) -> TensorRow:
+    name = cursor.string()
+    (rank,) = cursor.unpack("I")
+    if rank > 8:
+        raise _Cut
+    shape = cursor.unpack(f"{rank}Q")
+    kind, offset = cursor.unpack("IQ")
+    return TensorRow(name, shape[::-1], kind, offset)
+
+
+def _size(row: TensorRow) -> int:
+    """Bytes of the tensor's data; 0 for a type that is not listed."""
+    block, bytes_ = _BLOCKS.get(row.kind, (1, 0))
+    return row.weights // block * bytes_

@@ -1,6 +1,7 @@
-"""How models are named: a name from the catalogue, or the path of a ``.gguf`` file.
+"""How models are named: a name from the catalogue, a name of a model that comes with the package, or the path of a
+``.gguf`` file.
 
-A name from the catalogue is a fixed file, known by its sha256; a path is whatever lies there.
+A name is a fixed file, known by its sha256; a path is whatever lies there.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import msgspec
 
 from rollbook.errors import ModelError
 
-__all__ = ["CATALOGUE", "KnownModel", "parse_model_name"]
+__all__ = ["CATALOGUE", "SHIPPED", "KnownModel", "ShippedModel", "parse_model_name"]
 
 
 class KnownModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +30,17 @@ class KnownModel(msgspec.Struct, frozen=True, kw_only=True):
     licence: str
 
 
+class ShippedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model whose weights lie inside this package."""
+
+    name: str
+    path: Path
+    """The weights."""
+    sha256: str
+    """Of the weights, in hex."""
+    licence: str
+
+
 CATALOGUE: dict[str, KnownModel] = {
     model.name: model
     for model in (
@@ -42,13 +54,27 @@ CATALOGUE: dict[str, KnownModel] = {
         ),
     )
 }
-"""Every model that can be named without a path."""
+"""Every model that is fetched by its name."""
+
+SHIPPED: dict[str, ShippedModel] = {
+    model.name: model
+    for model in (
+        ShippedModel(
+            name="tiny",
+            path=Path(__file__).with_name("tiny") / "tiny.gguf",
+            sha256="SHA",
+            licence="apache-2.0",
+        ),
+    )
+}
+"""Every model that is there without being fetched; its card lies beside it (``MODEL.md``)."""
 
 
-def parse_model_name(text: str) -> KnownModel | Path:
+def parse_model_name(text: str) -> KnownModel | ShippedModel | Path:
     """Read `text` (``local:`` already taken off). Raises `ModelError` that lists what can be named."""
-    if known := CATALOGUE.get(text):
+    if known := CATALOGUE.get(text) or SHIPPED.get(text):
         return known
     if text.endswith(".gguf"):
         return Path(text)
-    raise ModelError(f"unknown model {text!r}: give one of {', '.join(CATALOGUE)}, or the path of a .gguf file")
+    names = ", ".join((*CATALOGUE, *SHIPPED))
+    raise ModelError(f"unknown model {text!r}: give one of {names}, or the path of a .gguf file")

@@ -43,6 +43,8 @@ class ServerConfig:
     """Sequences that are decoded at once."""
     threads: int
     """Compute threads."""
+    float32: bool = False
+    """Keep keys and values in float32 and leave flash attention off; by default they are float16."""
 
 
 class EmbeddedServer:
@@ -94,4 +96,7 @@ def _parameters(config: ServerConfig, key: str) -> Any:
     p.endpoint_slots = True
     p.ui = False
     p.verbosity = -1
+    if config.float32:
+        p.cache_type_k = p.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+        p.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     return p

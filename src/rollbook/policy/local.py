@@ -59,6 +59,8 @@ class LocalConfig:
     """Seconds for one request to the server."""
     weights_hash: str = ""
     """sha256 of `weights` in hex, for the record; empty: not known."""
+    float32: bool = False
+    """Compute in float32 throughout, for weights that are stored so: logprobs then match a trainer's."""
 
 
 class LocalPolicy:
@@ -98,6 +100,7 @@ class LocalPolicy:
             context_length=config.context_length,
             slots=config.slots,
             threads=config.threads,
+            float32=config.float32,
         )
         self._server = await asyncio.to_thread(EmbeddedServer, shape)
         self._http = await _client(self._server, config.timeout)

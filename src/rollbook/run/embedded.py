@@ -23,6 +23,7 @@ def open_embedded(name: str, files: ModelFiles) -> Policy:
             weights=files.weights,
             weights_hash=files.weights_hash or "",
             stop_ids=files.stop_ids,
+            float32=files.float32,
             context_length=min(CONTEXT_LENGTH, files.context_length or CONTEXT_LENGTH),
         )
     )
