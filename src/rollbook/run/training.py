@@ -1,9 +1,9 @@
 """A training as a run: rollouts into one folder, a step from each batch, the new weights back to the engine.
 
-Rules. The folder is a run like any other; beside the record lie the steps (``training.json``), their picture
-(``training.png``) and the weights. Held-out tasks run into folders of their own, ``OUT-start`` and ``OUT-end``. Each
-batch is sampled from one version: the engine stands still while the learner works. How far engine and learner are apart
-is kept for every rollout (`rollbook.trace.facts.MISMATCH`).
+Rules. The folder is a run like any other; in it lie the steps too (``training.json``) and their picture
+(``training.png``). Beside it lie the newest weights (``OUT-weights``) and the runs over held-out tasks, ``OUT-start``
+and ``OUT-end``. Each batch is sampled from one version: the engine stands still while the learner works. How far engine
+and learner are apart is kept for every rollout (`rollbook.trace.facts.MISMATCH`).
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ from rollbook.worlds import make
 
 __all__ = ["PICTURE", "REPORT", "train_run"]
 
-REPORT, PICTURE, WEIGHTS = "training.json", "training.png", "weights"
-"""Files and a folder within the run's folder."""
+REPORT, PICTURE = "training.json", "training.png"
+"""Files within the run's folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +79,12 @@ async def train_run(
     env = make(config.run.environment, **config.run.options)
     steps, each = config.steps, config.run.tasks
     tasks, held_out = split_tasks(env, train=steps * each, held_out=config.held_out, seed=config.run.seed)
-    _refuse_taken(folder)
+    start, end, weights = (folder.with_name(f"{folder.name}-{part}") for part in ("start", "end", "weights"))
+    _refuse_taken(folder, start, end, weights)
     torch.set_num_threads(config.threads)
     torch.manual_seed(config.run.seed)
-    trainee = await _trainee(config, folder / WEIGHTS, access or Access())
-    before = await _tried(config, trainee, held_out, folder.with_name(f"{folder.name}-start"))
+    trainee = await _trainee(config, weights, access or Access())
+    before = await _tried(config, trainee, held_out, start)
     learner = _learner(config, trainee.weights)
     rows: list[StepRow] = []
 
@@ -104,12 +105,12 @@ async def train_run(
     ) as stream:
         rollouts = _Rollouts(stream, trainee, each, tell)
         await train(rollouts, learner, rollouts.learned)
-    after = await _tried(config, trainee, held_out, folder.with_name(f"{folder.name}-end"))
+    after = await _tried(config, trainee, held_out, end)
     return _report(config, folder, rows, before, after)
 
 
-def _refuse_taken(folder: Path) -> None:
-    for each in (folder, folder.with_name(f"{folder.name}-start"), folder.with_name(f"{folder.name}-end")):
+def _refuse_taken(*folders: Path) -> None:
+    for each in folders:
         if each.exists():
             raise ConfigError(f"{each} is there already: a training begins in a new folder (--out)")
 
@@ -268,7 +269,7 @@ def _report(
         steps=list(rows),
         held_out_start=before,
         held_out_end=after,
-        weights=WEIGHTS,
+        weights=f"{folder.name}-weights",
     )
     try:
         (folder / REPORT).write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")

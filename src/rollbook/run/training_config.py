@@ -98,7 +98,7 @@ class TrainingReport(msgspec.Struct, frozen=True, kw_only=True):
     """Mean reward on the tasks that were kept out; None: none were."""
     held_out_end: float | None
     weights: str
-    """Where the trained weights lie, within the run's folder."""
+    """The folder with the trained weights, beside the run's."""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON data."""
