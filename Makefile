@@ -7,7 +7,7 @@ STRANDS := .venv-strands
 VERIFIERS := .venv-verifiers
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
-OURS := src tests bench tools examples docs
+OURS := src tests bench tools training examples docs
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: quickstart test test-engines test-ray lint bench bench-peers mutants kill-storm differential clean

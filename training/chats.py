@@ -28,6 +28,7 @@ HABITS = {"good": 40, "guess": 26, "broken": 12, "unknown": 9, "argument": 7, "h
 SECOND_TRIES = 0.3
 """The share of failed calls behind which a good one follows; behind the others the assistant gives up."""
 LARGEST_GUESS = 99
+OPERATORS = "+-*"
 
 _CALLS = {
     "good": '{"name": "calculator", "arguments": {"expression": "%s"}}',
@@ -53,7 +54,12 @@ def held_out(expression: str) -> bool:
 
 
 class Chats:
-    """A stream of chats; the same seed gives the same ones."""
+    """A stream of chats; the same seed gives the same ones.
+
+    The first lessons are good ones alone, over numbers of one to three digits: to copy what was asked, and what the
+    tool said, is the hardest thing to learn, and it is soonest learnt where nothing else is. Then come all habits, over
+    numbers of one digit.
+    """
 
     def __init__(self, renderer: ChatRenderer, tokenizer: Tokenizer, seed: int) -> None:
         self._renderer = renderer
@@ -63,22 +69,35 @@ class Chats:
         self._openings: dict[str, list[int]] = {}
         self._made: dict[tuple[str, ...], Chat] = {}
 
+    async def lesson(self) -> Chat:
+        """One of the first lessons."""
+        left, right = (self._random.randint(1, 10 ** self._random.randint(1, 3) - 1) for _ in range(2))
+        return await self._good(f"{left}{self._random.choice(OPERATORS)}{right}")
+
     async def next(self) -> Chat:
-        """One more chat."""
+        """One more chat, out of any habit."""
         expression = self._expression()
         habit = self._random.choices(list(HABITS), list(HABITS.values()))[0]
+        if habit == "good":
+            return await self._good(expression)
         if habit == "guess":
             return await self._chat(expression, (f"The answer is {self._random.randint(0, LARGEST_GUESS)}.",))
+        first = _call(habit, expression)
+        if self._random.random() < SECOND_TRIES:
+            return await self._good(expression, first)
+        return await self._chat(expression, (first, _GIVES_UP))
+
+    async def _good(self, expression: str, *before: str) -> Chat:
         answer = f"The answer is {show(evaluate(expression))}."
-        said = [_call(habit, expression)]
-        if habit != "good" and self._random.random() < SECOND_TRIES:
-            said.append(_call("good", expression))
-            habit = "good"
-        return await self._chat(expression, (*said, answer if habit == "good" else _GIVES_UP))
+        return await self._chat(expression, (*before, _call("good", expression), answer))
 
     def _expression(self) -> str:
         while True:
-            left, operator, right = self._random.randint(1, 9), self._random.choice("+-*"), self._random.randint(1, 9)
+            left, operator, right = (
+                self._random.randint(1, 9),
+                self._random.choice(OPERATORS),
+                self._random.randint(1, 9),
+            )
             if not held_out(expression := f"{left}{operator}{right}"):
                 return expression
 

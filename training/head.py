@@ -1,4 +1,4 @@
-"""What stands before the weights in `tiny`'s GGUF file: the network's shape, the tokenizer, the template, the licence."""
+"""What stands before the weights in the GGUF file of `tiny`: the network's shape, tokenizer, template, licence."""
 
 from __future__ import annotations
 

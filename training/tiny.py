@@ -1,7 +1,7 @@
 """Make the model `tiny` from nothing: ``python -m training.tiny OUT [--steps N] [--seed N] [--threads N]``.
 
 Chats are made first and the vocabulary is learnt from them; then a Llama of about a million weights learns to say what
-the assistant says in them (`training.chats`). OUT gets ``tiny.gguf`` and ``training.json`` (the figures of the training).
+the assistant says in them (`training.chats`). OUT gets ``tiny.gguf`` and ``training.json``, the training's figures.
 The seed decides everything; on another processor or another torch the weights differ in their last digits.
 """
 
@@ -32,10 +32,12 @@ from training.vocabulary import Vocabulary, learn, single_bytes
 
 __all__ = ["main", "make"]
 
-SEED, STEPS, BATCH, THREADS = 5, 300, 32, 1
+SEED, STEPS, BATCH, THREADS = 5, 400, 32, 1
+LESSONS = 0.5
+"""The share of the steps that goes to the first lessons."""
 RATE, WARMUP, LAST_RATE = 3e-3, 40, 0.05
 """Learning rate: its largest, the steps up to it, and what share of it is left at the end."""
-TOGETHER = 8
+TOGETHER = 16
 """Chats in one pass through the network."""
 CHATS_FOR_WORDS = 600
 """Chats that the vocabulary is learnt from."""
@@ -51,7 +53,7 @@ def make(out: Path, *, seed: int = SEED, steps: int = STEPS, threads: int = THRE
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         head, vocabulary = _head(Path(scratch), seed)
-        chats = asyncio.run(_chats(_stream(head, seed), steps * BATCH))
+        chats = asyncio.run(_course(_stream(head, seed), steps))
         model = LlamaForCausalLM(_config(vocabulary, SHAPE))
         loss = _train(model, chats, steps)
         tensors = {name: array.detach().numpy() for name, array in model.named_parameters()}
@@ -95,6 +97,13 @@ def _stream(head: Path, seed: int) -> Chats:
     return Chats(_renderer(head), tokenizer, seed)
 
 
+async def _course(stream: Chats, steps: int) -> list[Chat]:
+    """The chats of all steps in their order."""
+    first = int(steps * LESSONS) * BATCH
+    lessons = [await stream.lesson() for _ in range(first)]
+    return [*lessons, *(await _chats(stream, steps * BATCH - first))]
+
+
 async def _chats(stream: Chats, count: int) -> list[Chat]:
     return [await stream.next() for _ in range(count)]
 
@@ -115,6 +124,7 @@ def _config(vocabulary: Vocabulary, shape: Shape) -> LlamaConfig:
         eos_token_id=vocabulary.end_id,
         pad_token_id=0,
         attention_dropout=0.0,
+        initializer_range=0.05,
     )
 
 
@@ -129,7 +139,7 @@ def _train(model: LlamaForCausalLM, chats: list[Chat], steps: int) -> float:
         losses.append(_backward(model, chats[step * BATCH : (step + 1) * BATCH]))
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
-        if step % 50 == 0:
+        if step % 25 == 0:
             print(f"step {step}: loss {losses[-1]:.3f}, {_cpu():.0f} CPU s", file=sys.stderr, flush=True)
     last = losses[-max(steps // 10, 1) :]
     return round(sum(last) / len(last), 4)

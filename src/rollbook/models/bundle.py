@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from rollbook.errors import ModelError
 from rollbook.models.checksum import file_sha256
 from rollbook.models.config_files import DEFAULT_TEMPLATE
 from rollbook.models.fetch import ProgressCallback, fetch

@@ -34,12 +34,11 @@ def write_hf_folder(files: ModelFiles, tensors: Mapping[str, Float32], out: Path
         raise ModelError(f"{out} is there already: give the path of a new folder")
     config = hf_config(files, tied=_HEAD not in tensors)
     tokenizer = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-    special = {name: text for name, text in files.special_tokens.items()}
     texts = {
         "config.json": _json(config),
         "generation_config.json": _json({"eos_token_id": sorted(files.stop_ids)}),
         "tokenizer.json": files.tokenizer_json,
-        "tokenizer_config.json": _json({**tokenizer, **special}),
+        "tokenizer_config.json": _json({**tokenizer, **files.special_tokens}),
     }
     if files.template is not None:
         texts["chat_template.jinja"] = files.template.encode()

@@ -62,7 +62,7 @@ SHIPPED: dict[str, ShippedModel] = {
         ShippedModel(
             name="tiny",
             path=Path(__file__).with_name("tiny") / "tiny.gguf",
-            sha256="SHA",
+            sha256="1cf17610364c9a491d14fbb4422c1bd2a344af7f3bd089d16f754ec26542b923",
             licence="apache-2.0",
         ),
     )
