@@ -24,6 +24,7 @@ COMMANDS = {
     "show": "rollbook.cli.show",
     "audit": "rollbook.cli.audit",
     "export": "rollbook.cli.export",
+    "score": "rollbook.cli.score",
     "envs": "rollbook.cli.envs",
     "check": "rollbook.cli.check",
 }

@@ -1,9 +1,10 @@
 """An export: the samples of a batch, one trace at a time, into one file, and an account of every sampled token.
 
 Rules: a rollout's disposition is the recorded one, else the one that the ending rules give; an advantage is the given
-one, else the recorded one. Logprobs that are not of the distribution that was sampled stop the export, for leaving
-rows out by how they were sampled would select. Nothing is padded: a rollout without a trained token gives no row, and
-an export without rows writes no file. The report is written beside the file, as ``OUT.report.json``.
+one, else the recorded one (with its own for each turn, where the estimator gave such); a reward that was given later
+takes the place of the trace's own. Logprobs that are not of the distribution that was sampled stop the export, for
+leaving rows out by how they were sampled would select. Nothing is padded: a rollout without a trained token gives no
+row, and an export without rows writes no file. The report is written beside the file, as ``OUT.report.json``.
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ from rollbook.export.report import ExportReport, snapshot
 from rollbook.trace.annotation import Annotation, fold
 from rollbook.trace.disposition import DEFAULT_RULES, decide
 from rollbook.trace.ending import Disposition, EndingRules
+from rollbook.trace.facts import Reward
 from rollbook.trace.facts import advantages as recorded_advantages
 from rollbook.trace.facts import dispositions as recorded_dispositions
+from rollbook.trace.facts import rewards as recorded_rewards
 from rollbook.trace.protocols import TraceSource
+from rollbook.trace.rescored import rescored_all
 from rollbook.trace.sample import LossReason, Sample, SampleSet, TokenLedger, samples
 from rollbook.trace.trace import Trace
 
@@ -56,12 +60,17 @@ def export(
     """
     chosen, path = find_form(form), Path(out)
     facts = fold(source.annotations() if annotations is None else annotations)
+    recorded = recorded_advantages(facts)
+    given = advantages or {}
     job = _Job(
         rules=rules,
+        rewards=recorded_rewards(facts),
         dispositions={**recorded_dispositions(facts), **(dispositions or {})},
-        advantages={
-            **{rollout: fact.advantage for rollout, fact in recorded_advantages(facts).items()},
-            **(advantages or {}),
+        advantages={**{rollout: fact.advantage for rollout, fact in recorded.items()}, **given},
+        turn_advantages={
+            rollout: by_turn
+            for rollout, fact in recorded.items()
+            if rollout not in given and (by_turn := fact.turn_advantages) is not None
         },
         max_tokens=max_tokens,
         allow_unfit=allow_unfit_logprobs,
@@ -90,8 +99,10 @@ class _Job:
     """What an export keeps while it runs: counts, never a trace."""
 
     rules: EndingRules
+    rewards: Mapping[str, Reward]
     dispositions: Mapping[str, Disposition]
     advantages: Mapping[str, float | None]
+    turn_advantages: Mapping[str, Mapping[int, float]]
     max_tokens: int | None
     allow_unfit: bool
     rollouts: int = 0
@@ -106,7 +117,7 @@ class _Job:
 
     def run(self, source: TraceSource, writer: Writer) -> None:
         """Write the samples of all traces."""
-        for trace in source.traces():
+        for trace in rescored_all(source.traces(), self.rewards):
             self.take(trace, writer)
         if not self.written:
             raise UsageError(f"no rollout of this batch gives a sample: {self.why_empty()}")
@@ -124,6 +135,7 @@ class _Job:
             trace,
             disposition=decide(trace, self.rules) if disposition is None else disposition,
             advantage=self.advantages.get(trace.id),
+            turn_advantages=self.turn_advantages.get(trace.id),
             max_tokens=self.max_tokens,
         )
         self.ledger += built.ledger
