@@ -121,8 +121,8 @@ async def _trainee(config: TrainingConfig, folder: Path, access: Access) -> _Tra
     files = await asyncio.to_thread(files_for, name, ModelSource(tokenizer=config.run.tokenizer, access=access))
     if files.weights is None:
         raise ModelError(
-            f"policy '{name}' names no weights that can be trained: use local:MODEL, local:PATH.gguf, or an engine with "
-            "--tokenizer and the GGUF file of its model"
+            f"policy '{name}' names no weights that can be trained: use local:MODEL, local:PATH.gguf, or an engine "
+            "with --tokenizer and the GGUF file of its model"
         )
     with_gguf = isinstance(name, LocalName)
     weights = await asyncio.to_thread(TrainedWeights, files, folder, gguf=with_gguf, bfloat16=config.bfloat16)
@@ -245,8 +245,9 @@ def _samples(groups: Sequence[ClosedGroup]) -> tuple[list[Sample], Counter[str]]
     calls = Counter[str]()
     for group in groups:
         values = group.values
+        turns = {rollout: dict(own) for each in group.advantages for rollout, own in each.turns.items()}
         for trace in group.traces():
-            found += samples(trace, advantage=values[trace.id])
+            found += samples(trace, advantage=values[trace.id], turn_advantages=turns.get(trace.id))
             calls.update(str(call.status) for turn in trace.turns() for call in turn.message.tool_calls)
     return found, calls
 

@@ -33,7 +33,7 @@ class TrainingConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The most versions that a trained token may be behind; None: any."""
     held_out: int = 0
     """Tasks that are never trained on; the policy is tried on them before the first and after the last step."""
-    slots: int = 32
+    slots: int = 8
     """Sequences that the embedded engine decodes at once."""
     context_length: int = 1024
     """Tokens of prompt and reply together, for the embedded engine."""
