@@ -10,7 +10,7 @@ PIP := $(PY) -m pip --disable-pip-version-check --quiet
 OURS := src tests bench tools training examples docs
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: quickstart test test-engines test-ray lint bench bench-peers mutants kill-storm differential clean
+.PHONY: quickstart test train-tiny train-smollm2 test-engines test-ray lint bench bench-peers mutants kill-storm differential clean
 
 $(VENV)/.local: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Rollbook needs Python 3.11 or newer; set PYTHON=...")'
@@ -61,6 +61,12 @@ test-ray: $(VENV)/.dev ## a storm of faults on a local Ray cluster of two nodes,
 	$(PY) tools/ray_env.py $(RAY)
 	$(PY) tools/keep_report.py object_storm -- $(PY) -m tests.slow.object_store
 	$(PY) tools/keep_report.py ray_storm -- $(RAY)/bin/python -m tests.slow.ray_storm
+
+train-tiny: $(VENV)/.dev ## train local:tiny on the calculator with three seeds: success must rise by 0.35 on held-out tasks, in 400 CPU seconds a seed
+	$(PY) tools/keep_report.py train_tiny -- $(PY) tools/train_examples.py tiny
+
+train-smollm2: $(VENV)/.dev ## train SmolLM2-135M to answer with one digit: its reward must double, in 1,800 CPU seconds
+	$(PY) tools/keep_report.py train_smollm2 -- $(PY) tools/train_examples.py smollm2
 
 clean:
 	rm -rf $(VENV) $(ENGINES) $(RAY) $(STRANDS) $(VERIFIERS) .venv-moto build dist bench-out .pytest_cache .ruff_cache .hypothesis
