@@ -13,7 +13,17 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from rollbook import Environment, Rewards, Task, Trace
+from rollbook import (
+    Environment,
+    LoadedPolicy,
+    Rewards,
+    ScriptedPolicy,
+    Task,
+    Trace,
+    load_renderer,
+    rollout,
+)
+from rollbook.policy import ScriptedReply
 from rollbook.trace import Message, Reason, Role
 
 
@@ -24,7 +34,7 @@ class OneDigit(Environment):
     name: ClassVar[str] = "one-digit"
 
     def tasks(self, count: int, seed: int = 0) -> Sequence[Task]:
-        rng = random.Random(seed)
+        rng = random.Random(seed)  # noqa: S311 (tasks, not secrets)
         return [self._task(index, rng.randint(0, 9), rng.random()) for index in range(count)]
 
     def _task(self, index: int, first: int, share: float) -> Task:
@@ -49,16 +59,12 @@ class OneDigit(Environment):
 
 def main() -> None:
     """Score two replies without a model."""
-    from rollbook import LoadedPolicy, ScriptedPolicy, load_renderer, rollout  # noqa: PLC0415 (so that workers need none)
-    from rollbook.policy import ScriptedReply  # noqa: PLC0415
-
     renderer = load_renderer("local:smollm2-135m")
-    env = OneDigit()
-    (task,) = env.tasks(1)
+    (task,) = OneDigit().tasks(1)
     for text in (str(task.target), "The sum of both is"):
         ids = [*renderer.encode(text).tolist(), 2]  # 2: <|im_end|>
         policy = ScriptedPolicy([ScriptedReply(token_ids=ids, logprobs=[-1.0] * len(ids))])
-        trace = asyncio.run(rollout(env, task, LoadedPolicy(policy, renderer)))
+        trace = asyncio.run(rollout(OneDigit, task, LoadedPolicy(policy, renderer)))
         print(repr(text), trace.reward)
 
 

@@ -3,8 +3,8 @@
     python tools/train_examples.py tiny [SEED...]
     python tools/train_examples.py smollm2
 
-Each seed is one `rollbook train` in a process of its own; its CPU time is counted with its children. Success is the mean
-reward on held-out tasks before the first and after the last step. The pictures are kept in docs/figures.
+Each seed is one `rollbook train` in a process of its own; its CPU time is counted with its children. Success is the
+mean reward on held-out tasks before the first and after the last step. The pictures are kept in docs/figures.
 """
 
 from __future__ import annotations
