@@ -11,7 +11,7 @@ PIP := $(PY) -m pip --disable-pip-version-check --quiet
 OURS := src tests bench tools training examples docs
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: quickstart test test-engines test-ray test-trainers lint bench bench-peers mutants kill-storm differential clean
+.PHONY: quickstart test test-engines test-ray test-trainers train-tiny train-smollm2 lint bench bench-peers mutants kill-storm differential clean
 
 $(VENV)/.local: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Rollbook needs Python 3.11 or newer; set PYTHON=...")'
@@ -66,6 +66,12 @@ test-ray: $(VENV)/.dev ## a storm of faults on a local Ray cluster of two nodes,
 test-trainers: $(VENV)/.dev ## the real record classes and losses of trainers, from packages and from pinned public source (ROLLBOOK_TRAINER_SOURCES); makes an environment of about 2 GB for each set of versions
 	$(PY) tools/trainers_env.py $(TRAINERS)
 	$(PY) tools/keep_report.py trainers -- $(PY) -m tests.slow.trainers $(TRAINERS)
+
+train-tiny: $(VENV)/.dev ## train local:tiny on the calculator with three seeds: success must rise by 0.35 on held-out tasks, in 400 CPU seconds a seed
+	$(PY) tools/keep_report.py train_tiny -- $(PY) tools/train_examples.py tiny
+
+train-smollm2: $(VENV)/.dev ## train SmolLM2-135M to answer with one digit: its reward must double, in 1,800 CPU seconds
+	$(PY) tools/keep_report.py train_smollm2 -- $(PY) tools/train_examples.py smollm2
 
 clean:
 	rm -rf $(VENV) $(ENGINES) $(RAY) $(TRAINERS) $(STRANDS) $(VERIFIERS) .venv-moto build dist bench-out .pytest_cache .ruff_cache .hypothesis

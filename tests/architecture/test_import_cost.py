@@ -50,6 +50,7 @@ def test_the_command_line_loads_a_command_only_when_it_is_used() -> None:
 
 def test_no_public_name_and_no_command_needs_an_extra() -> None:
     extras = {"aiohttp", "obstore", "openai_harmony", "prometheus_client", "pyarrow", "ray", "renderers", "xllamacpp"}
+    extras |= {"matplotlib", "torch", "transformers"}
     code = (
         "import importlib, rollbook; [getattr(rollbook, name) for name in rollbook.__all__]; "
         "from rollbook.cli.app import COMMANDS; [importlib.import_module(name) for name in COMMANDS.values()]"

@@ -16,7 +16,7 @@ from rollbook.audit.report import Check, Report, Status
 from rollbook.audit.table import CHECKS, Row
 from rollbook.trace.annotation import Annotation, fold
 from rollbook.trace.ending import Disposition
-from rollbook.trace.facts import advantages, rewards, stalenesses
+from rollbook.trace.facts import advantages, mismatches, rewards, stalenesses
 from rollbook.trace.facts import dispositions as recorded_dispositions
 from rollbook.trace.protocols import TraceSource
 from rollbook.trace.rescored import rescored_all
@@ -57,6 +57,7 @@ def audit_traces(
         dispositions=recorded_dispositions(facts) if dispositions is None else dispositions,
         advantages=advantages(facts),
         staleness=stalenesses(facts),
+        mismatch=mismatches(facts),
     )
     notes = [Findings(gate.findings) for _ in CHECKS]
     probes = [row.probe(findings, evidence) for row, findings in zip(CHECKS, notes, strict=True)]

@@ -14,7 +14,7 @@ from rollbook.audit.report import Finding
 from rollbook.render.protocol import Renderer
 from rollbook.render.vocabulary import TokenText
 from rollbook.trace.ending import Disposition, EndingKind
-from rollbook.trace.facts import Advantage, Staleness
+from rollbook.trace.facts import Advantage, Mismatch, Staleness
 from rollbook.trace.node import TokenIds
 from rollbook.trace.record import ScoringStatus
 from rollbook.trace.trace import Trace
@@ -61,6 +61,8 @@ class Evidence:
     """By rollout."""
     staleness: Mapping[str, Staleness] = field(default_factory=dict[str, Staleness])
     """By rollout; empty where none waited for a trainer."""
+    mismatch: Mapping[str, Mismatch] = field(default_factory=dict[str, Mismatch])
+    """By rollout; empty where no trainer compared."""
 
     def no_vote(self, trace: Trace) -> str | None:
         """Why the rollout may not enter any statistic of its group; None where it may."""

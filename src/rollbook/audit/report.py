@@ -37,6 +37,8 @@ class Unit(StrEnum):
     """From 0 to 1."""
     VERSIONS = "versions"
     """Policy versions."""
+    NATS = "nats"
+    """Natural logarithms of probabilities."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ from rollbook.audit.ledger import TokensLost
 from rollbook.audit.logprobs import Aligned, LogprobKinds, LogprobsAbsent, Rescored
 from rollbook.audit.markers import MarkersInContent
 from rollbook.audit.measure import Evidence, Findings, Probe
+from rollbook.audit.mismatch import TrainerMismatch
 from rollbook.audit.parsing import ParseRate
 from rollbook.audit.prompts import PromptTokens
 from rollbook.audit.report import Unit
@@ -308,6 +309,16 @@ CHECKS: tuple[Row, ...] = (
         "rollouts that the staleness bound dropped",
         "look in 'selection' which tasks it hits: dropping slow rollouts biases the batch; allow more staleness, or "
         "fewer in flight",
+    ),
+    Row(
+        "mismatch",
+        TrainerMismatch,
+        Unit.NATS,
+        "trained tokens",
+        0.1,
+        "nats between the engine's logprobs and the trainer's, in the mean",
+        "see that both hold the same weights, and how each computes (quantised weights, half precision); a correction "
+        "of the loss helps with little",
     ),
     Row(
         "selection",

@@ -21,6 +21,7 @@ __all__ = ["Failed", "Stopped", "app", "main"]
 
 COMMANDS = {
     "run": "rollbook.cli.run",
+    "train": "rollbook.cli.train",
     "show": "rollbook.cli.show",
     "audit": "rollbook.cli.audit",
     "explain": "rollbook.cli.explain",

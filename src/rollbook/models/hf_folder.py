@@ -21,7 +21,7 @@ from rollbook.models.gguf_blocks import Float32
 from rollbook.models.gguf_file import GgufValue, read_gguf
 from rollbook.models.gguf_tensors import integer
 
-__all__ = ["write_hf_folder"]
+__all__ = ["hf_config", "write_hf_folder"]
 
 _HEAD = "lm_head.weight"
 _SCALED = "rope.scaling.type"
@@ -30,11 +30,9 @@ _SCALED = "rope.scaling.type"
 def write_hf_folder(files: ModelFiles, tensors: Mapping[str, Float32], out: Path) -> None:
     """Write the folder `out`, which must not be there yet. `files`: of a GGUF file of a Llama. `tensors`: its weights,
     names as `read_tensors` gives them. Raises `ModelError`."""
-    if files.weights is None:
-        raise ModelError(f"{files.name} has no GGUF file that tells the network's shape")
     if out.exists():
         raise ModelError(f"{out} is there already: give the path of a new folder")
-    config = _config(files, read_gguf(files.weights), tied=_HEAD not in tensors)
+    config = hf_config(files, tied=_HEAD not in tensors)
     tokenizer = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
     texts = {
         "config.json": _json(config),
@@ -59,7 +57,12 @@ def write_hf_folder(files: ModelFiles, tensors: Mapping[str, Float32], out: Path
         raise ModelError(f"cannot write {out}: {error.strerror}") from error
 
 
-def _config(files: ModelFiles, metadata: Mapping[str, GgufValue], *, tied: bool) -> dict[str, Any]:
+def hf_config(files: ModelFiles, *, tied: bool) -> dict[str, Any]:
+    """What ``config.json`` holds. `files`: of a GGUF file of a Llama. `tied`: the embedding is the head, too. Raises
+    `ModelError`."""
+    if files.weights is None:
+        raise ModelError(f"{files.name} has no GGUF file that tells the network's shape")
+    metadata = read_gguf(files.weights)
     if metadata.get(f"llama.{_SCALED}") not in (None, "none"):
         raise ModelError(f"{files.name} scales its rotary embedding, which is not written to a folder")
     hidden, heads = integer(metadata, "embedding_length"), integer(metadata, "attention.head_count")

@@ -2,20 +2,25 @@
 
 Rules. How a generation is asked for is `rollbook.policy.pieces`. The server answers nobody but this client, and the
 model is what the configuration takes it for, or it is stopped again. Calls beyond the slots wait here, and their wait
-is reported as the engine's queue.
+is reported as the engine's queue. New weights mean a new server in the place of the old one, between two pieces: each
+token has the version that its piece was sampled from.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from rollbook.errors import UsageError
-from rollbook.policy.http import EngineAddress, HttpClient
+from rollbook.errors import ModelError, UsageError
+from rollbook.policy.gate import WeightGate
+from rollbook.policy.http import EngineAddress, HttpClient, HttpReply
 from rollbook.policy.llamacpp_server import ENGINE, EmbeddedServer, ServerConfig
 from rollbook.policy.llamacpp_wire import ModelMeta, check_sampling
 from rollbook.policy.pieces import MAX_RESCORED, PIECE, PieceSampler
@@ -26,8 +31,6 @@ from rollbook.trace.ending import Reason, RolloutFailure
 
 __all__ = ["MAX_RESCORED", "PIECE", "LocalConfig", "LocalPolicy"]
 
-WEIGHTS_VERSION = 0
-"""The policy version of all its tokens: the weights never change while the engine runs."""
 DRAIN_POLL = 0.02
 """Seconds between two looks at whether the server is idle."""
 PROBE_TIMEOUT = 600.0
@@ -77,6 +80,8 @@ class LocalPolicy:
         self._sampler: PieceSampler | None = None
         self._slots = asyncio.Semaphore(config.slots)
         self._starting = asyncio.Lock()
+        self.gate = WeightGate()
+        """What its requests go through; `rollbook.policy.local_control` shuts it."""
 
     @property
     def config(self) -> LocalConfig:
@@ -91,22 +96,53 @@ class LocalPolicy:
         async with self._starting:
             if self._sampler is not None:
                 return
-            config = self._config
-            shape = ServerConfig(
-                weights=config.weights,
-                context_length=config.context_length,
-                slots=config.slots,
-                threads=config.threads,
-                float32=config.float32,
-            )
-            self._server = await asyncio.to_thread(EmbeddedServer, shape)
-            self._http = await _client(self._server, config.timeout)
-            try:
-                vocabulary = await self._handshake(self._server, self._http)
-            except BaseException:
-                await self._release()
-                raise
-            self._sampler = PieceSampler(http=self._http, stop_ids=config.stop_ids, vocabulary=vocabulary)
+            await self._serve()
+
+    async def _serve(self) -> None:
+        config = self._config
+        shape = ServerConfig(
+            weights=config.weights,
+            context_length=config.context_length,
+            slots=config.slots,
+            threads=config.threads,
+            float32=config.float32,
+        )
+        self._server = await asyncio.to_thread(EmbeddedServer, shape)
+        self._http = await _client(self._server, config.timeout)
+        try:
+            vocabulary = await self._handshake(self._server, self._http)
+        except BaseException:
+            await self._release()
+            raise
+        self._sampler = PieceSampler(
+            http=_Present(self), stop_ids=config.stop_ids, vocabulary=vocabulary, gate=self.gate
+        )
+
+    async def load(self, weights: Path, version: int) -> None:
+        """Serve another GGUF file of the same model from now on, as `version`. The gate must be shut, so that no piece
+        is under way. Raises `ModelError`; the engine then runs no more."""
+        async with self._starting:
+            digest = await asyncio.to_thread(_sha256, weights)
+            running = self._sampler is not None
+            await self._release()
+            self._config = replace(self._config, weights=weights, weights_hash=digest)
+            self._info = replace(self._info, weights_hash=digest)
+            if running:
+                await self._serve()
+            self.gate.version = version
+
+    async def send(self, method: str, path: str, body: Any, headers: Mapping[str, str] | None) -> HttpReply:
+        """One request to the server that runs now. Raises `RolloutFailure`."""
+        if self._http is None:
+            raise RolloutFailure(Reason.ENGINE_UNREACHABLE, "the embedded engine is not running")
+        return await self._http.send(method, path, body, headers=headers)
+
+    @property
+    def address(self) -> EngineAddress:
+        """Of the server that runs now. Raises `RolloutFailure`."""
+        if self._http is None:
+            raise RolloutFailure(Reason.ENGINE_UNREACHABLE, "the embedded engine is not running")
+        return self._http.address
 
     async def _handshake(self, server: EmbeddedServer, http: HttpClient) -> int:
         """Nobody else gets in, and the model is what the configuration takes it for; returns its vocabulary's size."""
@@ -130,12 +166,13 @@ class LocalPolicy:
         check_sampling(sampling, self._config.stop_ids)
         limit = room_for(len(prompt), sampling, self._config.context_length)
         asked = time.perf_counter()
+        await self.gate.opened()
         async with self._slots:
             queue = time.perf_counter() - asked
             if self._sampler is None:
                 raise RolloutFailure(Reason.ENGINE_UNREACHABLE, "the embedded engine is not running")
             found = await self._sampler.sample(prompt, sampling, limit, session)
-        return replace(found, queue=queue, versions=((WEIGHTS_VERSION, len(found.token_ids)),))
+        return replace(found, queue=queue)
 
     async def close(self) -> None:
         async with self._starting:
@@ -157,6 +194,31 @@ class LocalPolicy:
         finally:
             await probe.close()
         server.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class _Present:
+    """Sends to whichever server runs: a generation may outlive one."""
+
+    policy: LocalPolicy
+
+    @property
+    def address(self) -> EngineAddress:
+        return self.policy.address
+
+    async def send(
+        self, method: str, path: str, body: Any = None, *, headers: Mapping[str, str] | None = None
+    ) -> HttpReply:
+        return await self.policy.send(method, path, body, headers)
+
+
+def _sha256(path: Path) -> str:
+    """In hex. Raises `ModelError`."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ModelError(f"cannot read the weights {path}: {error.strerror}") from error
 
 
 async def _client(server: EmbeddedServer, timeout: float) -> HttpClient:  # noqa: ASYNC109 - of each later request

@@ -6,20 +6,23 @@ request to it, up to `MAX_RESCORED` tokens a reply, and beyond that the call is 
 plain request whose client has left, so a generation is asked for in pieces of `PIECE` tokens, each continuing the one
 before from the cache: a cancelled generation ends with its piece. (Stop strings and grammars do not carry over a cut,
 so those generations are asked for whole.) A piece has its own seed, made from the call's, so equal calls get equal
-tokens where the engine serves one at a time: rounding depends on what else is in its batch.
+tokens where the engine serves one at a time: rounding depends on what else is in its batch. With a gate, each piece has
+the version that it was let in with, and a missing logprob is scored by the weights that sampled the token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from rollbook.policy.align import align, checked_logprob
-from rollbook.policy.http import HttpClient
+from rollbook.policy.gate import Aborted, WeightGate
+from rollbook.policy.http import EngineAddress, HttpReply
 from rollbook.policy.inner_error import read_body
 from rollbook.policy.llamacpp_wire import FINISHES, Reply, completion_body, refusal_of, rescore_body
 from rollbook.policy.protocol import Completion, TokenIds
@@ -28,7 +31,7 @@ from rollbook.policy.stopping import checked_finish
 from rollbook.trace.call import Finish, LogprobKind, Sampling
 from rollbook.trace.ending import Reason, RolloutFailure
 
-__all__ = ["MAX_RESCORED", "PIECE", "PieceSampler"]
+__all__ = ["MAX_RESCORED", "PIECE", "PieceSampler", "Sender"]
 
 MAX_RESCORED = 64
 """Tokens of one reply that may be scored by a second request."""
@@ -38,6 +41,17 @@ FIRST_LIST = 1024
 """Alternatives asked for when rescoring, before the whole vocabulary is."""
 
 
+class Sender(Protocol):
+    """What sends a request: `HttpClient`, or what stands before one."""
+
+    @property
+    def address(self) -> EngineAddress: ...
+
+    async def send(
+        self, method: str, path: str, body: Any = None, *, headers: Mapping[str, str] | None = None
+    ) -> HttpReply: ...
+
+
 @dataclass(slots=True)
 class _Generation:
     """One call's pieces, put together."""
@@ -45,43 +59,65 @@ class _Generation:
     tokens: list[int] = field(default_factory=list[int])
     logprobs: list[np.ndarray[Any, np.dtype[np.float32]]] = field(default_factory=list[Any])
     replies: list[Reply] = field(default_factory=list[Reply])
+    versions: list[int | None] = field(default_factory=list[int | None])
+    """Of each reply; None: there is no gate that knows it."""
+    rescored: list[int] = field(default_factory=list[int])
+    rescoring: int = 0
+    """Requests that scored them."""
+    aborted: bool = False
+
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        """(version, tokens) of the replies; empty where no version is known."""
+        found: list[tuple[int, int]] = []
+        for version, reply in zip(self.versions, self.replies, strict=True):
+            if version is None:
+                return ()
+            before = found.pop()[1] if found and found[-1][0] == version else 0
+            found.append((version, before + len(reply.tokens)))
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PieceSampler:
     """Samples over one server's ``/completion`` route."""
 
-    http: HttpClient
+    http: Sender
     """Open."""
     stop_ids: frozenset[int]
     """Tokens that end a generation."""
     vocabulary: int
     """Ids that the model has."""
+    gate: WeightGate | None = None
+    """Through which each piece goes; None: the weights never change, or nobody here knows of it."""
 
     async def sample(self, prompt: TokenIds, sampling: Sampling, limit: int, session: str) -> Completion:
         """Up to `limit` tokens behind `prompt`; versions and the client's own queue are the caller's to add. Raises
         `RolloutFailure`."""
         start: list[int] = prompt.tolist()
         headers = session_headers(session)
-        generation = await self._generate(start, sampling, limit, headers)
-        logprobs = np.concatenate(generation.logprobs)
-        rescored = np.flatnonzero(np.isnan(logprobs)).astype(np.int32)
-        scores = await self._rescore(start, generation.tokens, rescored.tolist(), headers)
-        for at, (value, _) in scores.items():
-            logprobs[at] = value
-        first, final = generation.replies[0], generation.replies[-1]
+        async with nullcontext() if self.gate is None else self.gate.generation():
+            done = await self._generate(start, sampling, limit, headers)
+        if not done.replies:
+            return Completion(
+                token_ids=np.zeros(0, np.int32),
+                logprobs=np.zeros(0, np.float32),
+                logprob_kind=LogprobKind.RAW,
+                finish=Finish.ABORT,
+            )
+        first, final = done.replies[0], done.replies[-1]
         return Completion(
-            token_ids=np.array(generation.tokens, np.int32),
-            logprobs=logprobs,
-            rescored=rescored,
+            token_ids=np.array(done.tokens, np.int32),
+            logprobs=np.concatenate(done.logprobs),
+            rescored=np.array(done.rescored, np.int32),
             logprob_kind=LogprobKind.RAW,
-            finish=self._finish(generation, sampling, limit),
+            finish=Finish.ABORT if done.aborted else self._finish(done, sampling, limit),
             engine_finish=final.stop_type,
+            versions=done.spans(),
             prompt_tokens=first.timings.cache_n + first.timings.prompt_n,
             cached_tokens=first.timings.cache_n,
-            tries=len(generation.replies) + sum(requests for _, requests in scores.values()),
-            prefill=sum(reply.timings.prompt_ms for reply in generation.replies) / 1000,
-            decode=sum(reply.timings.predicted_ms for reply in generation.replies) / 1000,
+            tries=len(done.replies) + done.rescoring,
+            prefill=sum(reply.timings.prompt_ms for reply in done.replies) / 1000,
+            decode=sum(reply.timings.predicted_ms for reply in done.replies) / 1000,
         )
 
     def _finish(self, generation: _Generation, sampling: Sampling, limit: int) -> Finish:
@@ -103,25 +139,44 @@ class PieceSampler:
             seed = _piece_seed(sampling.seed, len(done.replies))
             sent = prompt + done.tokens
             body = completion_body(sent, sampling, limit=count, seed=seed, time_limit=self.http.address.timeout)
-            reply = await self.post(body, headers)
-            reply.check(len(sent), count)
-            if not reply.tokens:
-                raise RolloutFailure(Reason.ENGINE_CONTRACT, "the reply holds no tokens")
+            try:
+                async with self._let_in() as version:
+                    reply = await self.post(body, headers)
+                    reply.check(len(sent), count)
+                    if not reply.tokens:
+                        raise RolloutFailure(Reason.ENGINE_CONTRACT, "the reply holds no tokens")
+                    logprobs = await self._rescored(sent, reply, headers, done)
+            except Aborted:
+                done.aborted = True
+                return done
             done.replies.append(reply)
             done.tokens += reply.tokens
-            done.logprobs.append(align(reply.tokens, reply.entries).logprobs)
+            done.logprobs.append(logprobs)
+            done.versions.append(version)
             if reply.stop_type != "limit" or len(done.tokens) >= limit or reply.tokens[-1] in self.stop_ids:
                 return done
 
-    async def _rescore(
-        self, prompt: list[int], tokens: list[int], missing: Sequence[int], headers: dict[str, str]
-    ) -> dict[int, tuple[float, int]]:
-        """The logprobs of `missing` positions, from the same engine, and how many requests each took. Raises
-        `RolloutFailure` (`engine_contract`)."""
-        if len(missing) > MAX_RESCORED:
-            detail = f"the engine left out {len(missing)} of {len(tokens)} logprobs, more than {MAX_RESCORED}"
+    def _let_in(self) -> AbstractAsyncContextManager[int | None]:
+        return nullcontext() if self.gate is None else self.gate.piece()
+
+    async def _rescored(
+        self, sent: list[int], reply: Reply, headers: dict[str, str], done: _Generation
+    ) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """The reply's logprobs; those that it left out are asked for, from the same engine, and noted in `done`.
+        Raises `RolloutFailure` (`engine_contract`)."""
+        logprobs = align(reply.tokens, reply.entries).logprobs
+        missing: list[int] = np.flatnonzero(np.isnan(logprobs)).tolist()
+        if len(missing) + len(done.rescored) > MAX_RESCORED:
+            detail = (
+                f"the engine left out {len(missing) + len(done.rescored)} of {len(done.tokens) + len(reply.tokens)} "
+                f"logprobs, more than {MAX_RESCORED}"
+            )
             raise RolloutFailure(Reason.ENGINE_CONTRACT, detail)
-        return {at: await self.score(prompt + tokens[:at], tokens[at], headers) for at in missing}
+        for at in missing:
+            logprobs[at], requests = await self.score(sent + reply.tokens[:at], reply.tokens[at], headers)
+            done.rescored.append(len(done.tokens) + at)
+            done.rescoring += requests
+        return logprobs
 
     async def score(self, prefix: list[int], token: int, headers: dict[str, str] | None = None) -> tuple[float, int]:
         """The logprob of `token` behind `prefix`, and how many requests that took. Raises `RolloutFailure`

@@ -150,6 +150,16 @@ class GroupQueue(Listener):
     # What the scheduler tells.
 
     @property
+    def size(self) -> int:
+        """The most groups that are open or wait."""
+        return self._size
+
+    @property
+    def ready(self) -> int:
+        """Groups that wait to be taken."""
+        return len(self._waiting)
+
+    @property
     def full(self) -> bool:
         """No further group may begin."""
         return len(self._open) + len(self._waiting) >= self._size

@@ -73,6 +73,8 @@ class RunOptions(TypedDict, total=False):
     """An engine's key, and where models are kept."""
     progress: Progress | None
     """Told what happens."""
+    tasks: Sequence[Task] | None
+    """Take the place of those that the environment gives for the seed; as many as the configuration says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,7 @@ class RunRequest:
     policy: LoadedPolicy | None = None
     access: Access | None = None
     progress: Progress | None = None
+    tasks: Sequence[Task] | None = None
     rounds: int | None = 1
     """How often the tasks are gone through; None: for ever."""
 
@@ -152,7 +155,7 @@ async def open_live_run(request: RunRequest) -> AsyncGenerator[LiveRun]:
     config, path = request.config, _fixed(Path(request.folder))
     make_env = functools.partial(make, config.environment, **config.options)
     check_folder(config, path, resume=request.resume, allow_changed=request.allow_changed)
-    tasks, whole = _tasks(make_env, config), scores_groups(make_env())
+    tasks, whole = _tasks(make_env, config, request.tasks), scores_groups(make_env())
     access = request.access or Access()
     way = dataclasses.replace(access, connections=max(access.connections, request.concurrency))
     loaded = request.policy or await asyncio.to_thread(policy_of, config, way)
@@ -254,15 +257,18 @@ def _fixed(folder: Path) -> Path:
     return folder.absolute()
 
 
-def _tasks(make_env: EnvFactory, config: RunConfig) -> Sequence[Task]:
-    """The tasks that were asked for, then those that may replace groups without a signal."""
+def _tasks(make_env: EnvFactory, config: RunConfig, given: Sequence[Task] | None) -> Sequence[Task]:
+    """The tasks that were asked for, then those that may replace groups without a signal. `given`: instead of the
+    environment's own."""
     name, count = f"environment {config.environment!r}", config.tasks + config.groups.resample
     with boundary(f"{name} cannot give its tasks", ConfigError):
-        tasks = list(make_env().tasks(count, config.seed))
+        tasks = list(make_env().tasks(count, config.seed) if given is None else given)
     try:
         decode_record(encode_record(tasks), list[Task], "tasks")
     except RecordError as error:
         raise ConfigError(f"{name} gives tasks that cannot be kept: {error}; a Task holds plain JSON data") from error
+    if given is not None and len(tasks) != count:
+        raise ConfigError(f"{len(tasks)} tasks are given, and the configuration asks for {count}")
     if len(tasks) != count:
         raise ConfigError(f"{name} gives {len(tasks)} tasks; ask for no more than that")
     twice = [task for task, count in Counter(task.id for task in tasks).items() if count > 1]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Unpack
@@ -25,7 +25,8 @@ from rollbook.run.config import RunConfig
 from rollbook.run.group_queue import ClosedGroup, GroupQueue, StreamStats
 from rollbook.run.live_run import LiveRun, RunOptions, RunRequest, open_live_run
 from rollbook.run.resume import StreamSettings, keep_stream
-from rollbook.store import RunReader
+from rollbook.store import RunReader, RunWriter
+from rollbook.trace import Annotation
 from rollbook.trace.facts import Staleness, stalenesses
 
 __all__ = ["ClosedGroup", "RolloutStream", "StreamStats", "open_stream"]
@@ -35,9 +36,15 @@ class RolloutStream(AsyncIterator[ClosedGroup]):
     """Groups as they close, and the trainer's version. Made by `open_stream`; for one trainer."""
 
     def __init__(
-        self, queue: GroupQueue, scheduler: Scheduler, running: asyncio.Task[None], control: WeightControl | None
+        self,
+        queue: GroupQueue,
+        scheduler: Scheduler,
+        running: asyncio.Task[None],
+        control: WeightControl | None,
+        writer: RunWriter,
     ) -> None:
         self._queue, self._scheduler, self._running, self._control = queue, scheduler, running, control
+        self._writer = writer
         running.add_done_callback(lambda _: queue.changed.set())
         self.told = False
         """Whoever asks for groups knows that the stream is over, or why it failed."""
@@ -73,6 +80,42 @@ class RolloutStream(AsyncIterator[ClosedGroup]):
         for group, rule in self._queue.advance(version).items():
             self._scheduler.abandon(group, rule)
 
+    async def batch(self, groups: int) -> list[ClosedGroup]:
+        """So many groups at once; fewer at the stream's end, and none behind it. All of them are taken in one moment:
+        no further group begins before the caller waits for something.
+
+        Raises `ConfigError` where the queue never holds so many, and what stopped the stream.
+        """
+        if not 1 <= groups <= self._queue.size:
+            raise ConfigError(f"a queue of {self._queue.size} groups never holds {groups} at once")
+        while self._queue.ready < groups and not self._running.done():
+            await self._change()
+        taken: list[ClosedGroup] = []
+        while len(taken) < groups and (group := self._queue.take()) is not None:
+            taken.append(group)
+        if not taken:
+            self._over()
+        return taken
+
+    def annotate(self, annotations: Iterable[Annotation]) -> None:
+        """Keep what the trainer says of rollouts, in the run's record."""
+        self._writer.annotate(annotations)
+
+    def _over(self) -> None:
+        """Whoever asks is told that the stream is over; raises what stopped it."""
+        self.told = True
+        if not self._running.cancelled():
+            self._running.result()
+
+    async def _change(self) -> None:
+        """Wait until something closed, was taken or is late."""
+        self._queue.changed.clear()
+        since = time.monotonic()
+        try:
+            await self._queue.changed.wait()
+        finally:
+            self._queue.waited += time.monotonic() - since
+
     def _check(self, version: int) -> None:
         if version <= self.version:
             raise UsageError(f"the trainer is at version {self.version}; {version} is no later one")
@@ -86,16 +129,9 @@ class RolloutStream(AsyncIterator[ClosedGroup]):
             if group is not None:
                 return group
             if self._running.done():
-                self.told = True
-                if not self._running.cancelled():
-                    self._running.result()
+                self._over()
                 raise StopAsyncIteration
-            self._queue.changed.clear()
-            since = time.monotonic()
-            try:
-                await self._queue.changed.wait()
-            finally:
-                self._queue.waited += time.monotonic() - since
+            await self._change()
 
 
 class _Watched(Executor):
@@ -161,7 +197,7 @@ async def _running(live: LiveRun, waiting: GroupQueue, control: WeightControl | 
     """Run the groups; what stopped them is raised at the end where nobody was told of it before."""
     scheduler = live.scheduler(_Watched(live.executor, waiting), waiting)
     running = asyncio.create_task(scheduler.run(lambda: _next_book(live, waiting)))
-    stream = RolloutStream(waiting, scheduler, running, control)
+    stream = RolloutStream(waiting, scheduler, running, control, live.writer)
     try:
         yield stream
     finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,10 +21,12 @@ from rollbook.trace.record import ScoringStatus, TurnReward
 __all__ = [
     "ADVANTAGE",
     "DISPOSITION",
+    "MISMATCH",
     "REWARD",
     "STALENESS",
     "Advantage",
     "GroupAdvantages",
+    "Mismatch",
     "Reward",
     "StaleBy",
     "Staleness",
@@ -33,6 +35,7 @@ __all__ = [
     "dispositions",
     "fact",
     "flat_groups",
+    "mismatches",
     "rewards",
     "stalenesses",
 ]
@@ -42,6 +45,9 @@ ADVANTAGE = "advantage"
 
 DISPOSITION = "disposition"
 """Name of the annotation whose value is a `Disposition`."""
+
+MISMATCH = "mismatch"
+"""Name of the annotation whose value is a `Mismatch`."""
 
 REWARD = "reward"
 """Name of the annotation whose value is a `Reward`."""
@@ -149,7 +155,30 @@ class Staleness(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.in_flight is None or self.in_queue is None else self.in_flight + self.in_queue
 
 
-_Fact = TypeVar("_Fact", Advantage, GroupAdvantages, Disposition, Reward, Staleness)
+class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the engine's logprobs and a trainer's are apart on the same trained tokens, in nats."""
+
+    tokens: int
+    """Tokens that were compared."""
+    unknown: int = 0
+    """Trained tokens of which the engine gave no logprob; they are in no other number."""
+    mean: float | None = None
+    """Mean of the absolute difference; None: nothing was compared. Likewise below."""
+    most: float | None = None
+    """The largest absolute difference."""
+    k1: float | None = None
+    """Estimate of KL(engine, trainer): the mean of log engine - log trainer."""
+    k3: float | None = None
+    """Another one, never below 0: the mean of r - 1 - log r with r = trainer / engine."""
+    version: int | None = None
+    """Of the trainer's weights; None: not said."""
+
+    def plain(self) -> dict[str, Any]:
+        """As plain data."""
+        return msgspec.to_builtins(self)
+
+
+_Fact = TypeVar("_Fact", Advantage, GroupAdvantages, Disposition, Mismatch, Reward, Staleness)
 
 
 def advantages(annotations: Iterable[Annotation]) -> dict[str, Advantage]:
@@ -182,6 +211,11 @@ def closed_groups(members: Mapping[str, Advantage]) -> dict[GroupKey, GroupAdvan
 def stalenesses(annotations: Iterable[Annotation]) -> dict[str, Staleness]:
     """The staleness of each rollout that has one."""
     return _newest(annotations, STALENESS, Staleness)
+
+
+def mismatches(annotations: Iterable[Annotation]) -> dict[str, Mismatch]:
+    """The mismatch of each rollout that was trained from."""
+    return _newest(annotations, MISMATCH, Mismatch)
 
 
 def flat_groups(values: Iterable[GroupAdvantages]) -> set[str]:
