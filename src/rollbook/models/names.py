@@ -62,7 +62,7 @@ SHIPPED: dict[str, ShippedModel] = {
         ShippedModel(
             name="tiny",
             path=Path(__file__).with_name("tiny") / "tiny.gguf",
-            sha256="1cf17610364c9a491d14fbb4422c1bd2a344af7f3bd089d16f754ec26542b923",
+            sha256="64a06037a1700bde52639a2ea30230b9ab1262f5812cb1c4aa30e1c94970d2ef",
             licence="apache-2.0",
         ),
     )
