@@ -227,7 +227,11 @@ REWARDS = st.sampled_from([0.0, 0.5, 1.0])
 MEMBERS = st.lists(st.tuples(st.sampled_from("gh"), st.sampled_from("ab"), REWARDS), min_size=1, max_size=8)
 
 
-@given(MEMBERS, st.sampled_from(["rejection", "best"]), st.sampled_from(["none", "content", "task"]))
+@given(
+    members=MEMBERS,
+    select=st.sampled_from(["rejection", "best"]),
+    dedupe=st.sampled_from(["none", "content", "task"]),
+)
 @settings(max_examples=60, deadline=None)
 def test_nothing_is_lost_without_a_reason(
     members: list[tuple[str, str, float]], select: str, dedupe: str, tmp_path_factory: pytest.TempPathFactory
