@@ -54,7 +54,7 @@ def test_conversations_are_a_form_of_export(tmp_path: Path) -> None:
     ("words", "says"),
     [
         (("--to", "jsonl", "out", "--threshold", "1"), "--threshold goes with --to sft only"),
-        (("--to", "jsonl", "out", "--split", "--select", "best"), "--select, --split goes with --to sft only"),
+        (("--to", "jsonl", "out", "--split", "--select", "best"), "--split, --select goes with --to sft only"),
         (("--to", "sft", "out", "--max-tokens", "5"), "are about samples"),
         (("--to", "sft", "out", "--allow-unfit-logprobs"), "are about samples"),
         (("--to", "sft", "out", "--threshold", "9"), "left to imitate"),
