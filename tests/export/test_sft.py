@@ -51,6 +51,7 @@ def chat(
     call: ToolCall | None = None,
     tools: tuple[ToolSpec, ...] = (ADD,),
     reason: Reason = Reason.FINAL_ANSWER,
+    example: bool = False,
 ) -> Trace:
     """A text-only rollout with a tool call."""
     head = TraceHead(
@@ -65,6 +66,8 @@ def chat(
     )
     trace = Trace(head)
     called = call or ToolCall(id="c", name="add", arguments={"x": 1})
+    if example:
+        trace.graph.add(Message(role=Role.ASSISTANT, content="So."), parent=ROOT, origin=Origin.HARNESS)
     for message, origin in (
         (Message(role=Role.SYSTEM, content="Be good."), Origin.HARNESS),
         (Message(role=Role.USER, content="1 + 2?"), Origin.USER),

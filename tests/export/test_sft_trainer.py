@@ -68,7 +68,7 @@ def test_only_the_replies_train_where_the_template_marks_them(tmp_path: Path, to
 @pytest.mark.parametrize("split", [False, True])
 def test_trl_prepares_them(split: bool, tmp_path: Path, tokenizer: Any) -> None:
     sft_trainer = pytest.importorskip("trl.trainer.sft_trainer")
-    sft([chat("a")], tmp_path, split=split)
+    sft([chat("a", example=split)], tmp_path, split=split)
     tokenizer.eos_token = tokenizer.pad_token = "<|im_end|>"
     config = sft_trainer.SFTConfig(
         output_dir=str(tmp_path / "t"), assistant_only_loss=True, use_cpu=True, report_to=[], bf16=False

@@ -205,8 +205,7 @@ class _Machine:
         for count in size:
             total *= count
         if total == 0:
-            empty: Array = np.zeros(size, values.dtype)
-            return empty
+            return values[:0].reshape(size).copy()
         if reach >= len(values) or total > len(values):
             raise BadRow("a tensor reaches beyond its storage")
         steps = [step * values.itemsize for step in stride]
