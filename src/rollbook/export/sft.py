@@ -7,8 +7,8 @@ and absent where none were offered. Each line also names `rollout`, `task` and `
 Rules, in order; the first that leaves a rollout out is counted: it must vote (its disposition: the recorded one, else
 by the ending rules); its seat must be trainable; it must have a conversation (`rollbook.export.conversations`); its
 reward must reach the threshold; with ``best`` it must be the best of its group and seat, the earliest member among
-equals; it must not say what another one says already (``content``), nor be of a task that a better one, or an equal
-earlier one, stands for (``task``). What is left is written in the order of the run.
+equals; with ``task`` it must be the best of its task, likewise; it must not say what a better one, or an equal earlier
+one, says already. What is left is written in the order of the run.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Dedupe(StrEnum):
     CONTENT = "content"
     """The same messages and tools."""
     TASK = "task"
-    """Another rollout of the same task."""
+    """Another rollout of the same task, and the same messages and tools."""
 
 
 class SftReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,10 +226,10 @@ def _choose(
     ranked = sorted(candidates, key=lambda each: each.rank)
     if select is Select.BEST:
         ranked = _first(ranked, lambda each: each.group, "not_best", left_out)
-    if dedupe is not Dedupe.NONE:
-        ranked = _first(ranked, lambda each: each.content, "same_content", left_out)
     if dedupe is Dedupe.TASK:
         ranked = _first(ranked, lambda each: each.task, "same_task", left_out)
+    if dedupe is not Dedupe.NONE:
+        ranked = _first(ranked, lambda each: each.content, "same_content", left_out)
     return {each.place: each for each in ranked}
 
 
