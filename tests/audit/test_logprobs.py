@@ -115,6 +115,23 @@ def test_logprobs_of_no_call_do_not_fit() -> None:
     assert row.findings[0].text == "1 logprobs of no call: what they are of is not known"
 
 
+def test_a_record_without_calls_says_nothing_of_its_logprobs() -> None:
+    build = Build().observe()
+    build.trace.graph.add(
+        Message(role=Role.ASSISTANT),
+        parent=0,
+        origin=Origin.POLICY,
+        token_ids=np.array([7, 8], np.int32),
+        runs=make_runs((RunKind.SAMPLED, 2)),
+        logprobs=np.array([-1, -1], np.float32),
+    )
+    imported = build.end()
+    row = check("logprob_kind", imported)
+    assert (row.status, row.value, row.details) == (Status.NOT_JUDGED, None, {"not_recorded": 2})
+    beside = check("logprob_kind", imported, sound("s"))
+    assert (beside.status, beside.details["not_recorded"]) == (Status.OK, 2)
+
+
 def test_absent_logprobs_have_no_kind() -> None:
     trace = Build().observe().turn(logprobs=None, kind=None).end()
     assert check("logprob_kind", trace).status is Status.NOT_JUDGED

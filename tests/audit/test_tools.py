@@ -27,6 +27,12 @@ def test_what_a_text_engine_rendered_is_not_known() -> None:
     assert (row.status, row.value, row.details["unknown"]) == (Status.NOT_JUDGED, None, 1)
 
 
+def test_what_stood_in_a_prompt_that_somebody_else_made_is_not_known() -> None:
+    trace = Build(tools=(TOOL,), tools_rendered=None).observe().end()
+    row = check("tools_unrendered", trace)
+    assert (row.status, row.value, row.details["unknown"]) == (Status.NOT_JUDGED, None, 1)
+
+
 def test_rollouts_without_tools_do_not_count() -> None:
     row = check("tools_unrendered", sound())
     assert (row.status, row.n) == (Status.OK, 0)

@@ -51,6 +51,7 @@ def chat(
     call: ToolCall | None = None,
     tools: tuple[ToolSpec, ...] = (ADD,),
     reason: Reason = Reason.FINAL_ANSWER,
+    example: bool = False,
 ) -> Trace:
     """A text-only rollout with a tool call."""
     head = TraceHead(
@@ -65,6 +66,8 @@ def chat(
     )
     trace = Trace(head)
     called = call or ToolCall(id="c", name="add", arguments={"x": 1})
+    if example:
+        trace.graph.add(Message(role=Role.ASSISTANT, content="So."), parent=ROOT, origin=Origin.HARNESS)
     for message, origin in (
         (Message(role=Role.SYSTEM, content="Be good."), Origin.HARNESS),
         (Message(role=Role.USER, content="1 + 2?"), Origin.USER),
@@ -227,7 +230,11 @@ REWARDS = st.sampled_from([0.0, 0.5, 1.0])
 MEMBERS = st.lists(st.tuples(st.sampled_from("gh"), st.sampled_from("ab"), REWARDS), min_size=1, max_size=8)
 
 
-@given(MEMBERS, st.sampled_from(["rejection", "best"]), st.sampled_from(["none", "content", "task"]))
+@given(
+    members=MEMBERS,
+    select=st.sampled_from(["rejection", "best"]),
+    dedupe=st.sampled_from(["none", "content", "task"]),
+)
 @settings(max_examples=60, deadline=None)
 def test_nothing_is_lost_without_a_reason(
     members: list[tuple[str, str, float]], select: str, dedupe: str, tmp_path_factory: pytest.TempPathFactory

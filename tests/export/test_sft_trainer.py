@@ -26,6 +26,10 @@ TEMPLATE = """{%- if tools %}<|im_start|>tools
 """ChatML with the replies marked, as `assistant_only_loss` needs it."""
 
 
+IGNORED = -100
+"""The label of a token that does not train."""
+
+
 @pytest.fixture
 def tokenizer(smollm2: Any, tmp_path: Path) -> Any:
     (tmp_path / "tokenizer.json").write_bytes(smollm2.tokenizer_json)
@@ -64,7 +68,7 @@ def test_only_the_replies_train_where_the_template_marks_them(tmp_path: Path, to
 @pytest.mark.parametrize("split", [False, True])
 def test_trl_prepares_them(split: bool, tmp_path: Path, tokenizer: Any) -> None:
     sft_trainer = pytest.importorskip("trl.trainer.sft_trainer")
-    sft([chat("a")], tmp_path, split=split)
+    sft([chat("a", example=split)], tmp_path, split=split)
     tokenizer.eos_token = tokenizer.pad_token = "<|im_end|>"
     config = sft_trainer.SFTConfig(
         output_dir=str(tmp_path / "t"), assistant_only_loss=True, use_cpu=True, report_to=[], bf16=False
@@ -79,5 +83,5 @@ def test_trl_prepares_them(split: bool, tmp_path: Path, tokenizer: Any) -> None:
         processing_class=tokenizer,
     )
     (row,) = trainer.train_dataset
-    trained = [token for token, held in zip(row["input_ids"], row["assistant_masks"], strict=True) if held]
+    trained = [label for label in row["labels"] if label != IGNORED]
     assert tokenizer.decode(trained) == '<tool_call>add {"x": 1}</tool_call><|im_end|>\n3<|im_end|>\n'

@@ -32,7 +32,7 @@ def sft_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def refuse_sft_options(form: str, given: Mapping[str, object]) -> None:
     """Refuse options of conversations for a form of samples; raises `UsageError`."""
-    wrong = [f"--{name.replace('_', '-')}" for name, value in given.items() if value not in (None, False)]
+    wrong = [f"--{name}" for name, value in given.items() if value not in (None, False)]
     if wrong:
         raise UsageError(f"{', '.join(wrong)} goes with --to {SFT} only, not with --to {form}")
 

@@ -7,8 +7,8 @@ and absent where none were offered. Each line also names `rollout`, `task` and `
 Rules, in order; the first that leaves a rollout out is counted: it must vote (its disposition: the recorded one, else
 by the ending rules); its seat must be trainable; it must have a conversation (`rollbook.export.conversations`); its
 reward must reach the threshold; with ``best`` it must be the best of its group and seat, the earliest member among
-equals; it must not say what another one says already (``content``), nor be of a task that a better one, or an equal
-earlier one, stands for (``task``). What is left is written in the order of the run.
+equals; with ``task`` it must be the best of its task, likewise; it must not say what a better one, or an equal earlier
+one, says already. What is left is written in the order of the run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -58,7 +58,7 @@ class Dedupe(StrEnum):
     CONTENT = "content"
     """The same messages and tools."""
     TASK = "task"
-    """Another rollout of the same task."""
+    """Another rollout of the same task, and the same messages and tools."""
 
 
 class SftReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,15 +138,8 @@ def export_sft(
     path, facts = Path(out), fold(source.annotations() if annotations is None else annotations)
     refuse_taken(path, overwrite=overwrite)
     decided = {**recorded_dispositions(facts), **(dispositions or {})}
-    left_out, candidates, rollouts = Counter[str](), list[_Candidate](), 0
-    for place, trace in enumerate(source.traces()):
-        rollouts += 1
-        disposition = decided.get(trace.id)
-        found = _candidate(trace, place, decide(trace, rules) if disposition is None else disposition, threshold)
-        if isinstance(found, str):
-            left_out[found] += 1
-        else:
-            candidates.append(found)
+    left_out = Counter[str]()
+    candidates = list(_candidates(source, rules, decided, threshold, left_out))
     chosen = _choose(candidates, choice, kept, left_out)
     if not chosen:
         why = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items())) or "there are no traces"
@@ -164,7 +157,7 @@ def export_sft(
             threshold=threshold,
             dedupe=kept,
             split=split,
-            rollouts=rollouts,
+            rollouts=len(chosen) + left_out.total(),
             conversations=len(chosen),
             tasks=len({each.task for each in chosen.values()}),
             turns=turns,
@@ -181,6 +174,23 @@ def _named(kind: type[Select] | type[Dedupe], value: str) -> Any:
         return kind(value)
     except ValueError as error:
         raise UsageError(f"{kind.__name__.lower()}: no {value!a}; there is {', '.join(kind)}") from error
+
+
+def _candidates(
+    source: TraceSource,
+    rules: EndingRules,
+    decided: Mapping[str, Disposition],
+    threshold: float | None,
+    left_out: Counter[str],
+) -> Iterator[_Candidate]:
+    """The rollouts that may be imitated; the others are counted."""
+    for place, trace in enumerate(source.traces()):
+        disposition = decided.get(trace.id)
+        found = _candidate(trace, place, decide(trace, rules) if disposition is None else disposition, threshold)
+        if isinstance(found, str):
+            left_out[found] += 1
+        else:
+            yield found
 
 
 def _candidate(trace: Trace, place: int, disposition: Disposition, threshold: float | None) -> _Candidate | str:
@@ -216,10 +226,10 @@ def _choose(
     ranked = sorted(candidates, key=lambda each: each.rank)
     if select is Select.BEST:
         ranked = _first(ranked, lambda each: each.group, "not_best", left_out)
-    if dedupe is not Dedupe.NONE:
-        ranked = _first(ranked, lambda each: each.content, "same_content", left_out)
     if dedupe is Dedupe.TASK:
         ranked = _first(ranked, lambda each: each.task, "same_task", left_out)
+    if dedupe is not Dedupe.NONE:
+        ranked = _first(ranked, lambda each: each.content, "same_content", left_out)
     return {each.place: each for each in ranked}
 
 

@@ -84,8 +84,11 @@ def content_id(value: object) -> str:
 
 def file_hash(path: Path) -> str:
     """sha256 of a file's bytes in hex."""
+    digest = hashlib.sha256()
     with opened(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while part := file.read(1 << 20):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def reward_of(value: float | None) -> float | None:

@@ -205,11 +205,12 @@ class _Machine:
         for count in size:
             total *= count
         if total == 0:
-            return np.zeros(size, values.dtype)
+            return values[:0].reshape(size).copy()
         if reach >= len(values) or total > len(values):
             raise BadRow("a tensor reaches beyond its storage")
         steps = [step * values.itemsize for step in stride]
-        return np.lib.stride_tricks.as_strided(values[offset:], size, steps).copy()
+        view: Array = np.lib.stride_tricks.as_strided(values[offset:], size, steps)
+        return view.copy()
 
     def values(self, storage: Storage) -> Array:
         known = self.arrays.get((storage.kind, storage.key))
@@ -259,6 +260,10 @@ def _latin1(_: _Machine, text: Any, coding: Any) -> bytes:
     return text.encode("latin-1")
 
 
+def _no_bytes(_: _Machine) -> bytes:
+    return b""
+
+
 def _mapping(_: _Machine) -> dict[Any, Any]:
     return {}
 
@@ -270,7 +275,7 @@ _KNOWN: dict[str, Callable[..., Any]] = {
     "numpy.core.multiarray scalar": _numpy_scalar,
     "numpy._core.multiarray scalar": _numpy_scalar,
     "_codecs encode": _latin1,
-    "__builtin__ bytes": lambda _: b"",
+    "__builtin__ bytes": _no_bytes,
 }
 """Names that a pickle may call, with what they mean here: none is imported."""
 

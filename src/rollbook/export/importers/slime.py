@@ -151,8 +151,10 @@ def _flat(plain: Any) -> Any:
 
 
 def _listed(value: Any) -> Any:
-    array = cast("npt.NDArray[Any]", value) if isinstance(value, np.ndarray) else None
-    return array.tolist() if array is not None and array.ndim == 1 else value
+    if not isinstance(value, np.ndarray):
+        return value
+    array = cast("npt.NDArray[Any]", value)
+    return array.tolist() if array.ndim == 1 else array
 
 
 def _prompt(sample: _Sample) -> list[Any]:
