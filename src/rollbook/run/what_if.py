@@ -138,9 +138,8 @@ def what_if(
     """
     was = judging_of(source)
     given = rules or {}
-    table = was.rules.override(
-        {reason: rule if not isinstance(rule, float) else Score() for reason, rule in given.items()}
-    )
+    rows: dict[Reason, Rule] = {reason: Score() if isinstance(rule, float) else rule for reason, rule in given.items()}
+    table = was.rules.override(rows)
     judging = Judging(
         rules=table,
         counted={reason: rule for reason, rule in given.items() if isinstance(rule, float)},
