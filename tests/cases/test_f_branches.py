@@ -131,7 +131,10 @@ def test_a_step_that_continues_another_is_merged_and_one_that_does_not_is_its_ow
     before = copy.deepcopy(made)
     trace = Trace(head())
     assert add_steps(trace, made) == 1
-    rewards = [TurnReward(node, sum(step["reward"])) for node, step in zip(trace.policy_nodes.tolist(), given["steps"])]
+    rewards = [
+        TurnReward(node, sum(step["reward"]))
+        for node, step in zip(trace.policy_nodes.tolist(), given["steps"], strict=True)
+    ]
     trace.score(1.0, turn_rewards=tuple(rewards))
     merged, other = samples(trace)
     assert merged.token_ids.tolist() == [1, 2, 3, 9, 4]

@@ -12,12 +12,17 @@ def mutant(name: str, file: str, snippet: str, replacement: str, test: str) -> M
     return Mutant(name, f"rewards/{file}.py", snippet, replacement, f"tests/rewards/test_{test}")
 
 
+def credit(name: str, file: str, snippet: str, replacement: str, test: str) -> Mutant:
+    """A rule of the estimators; `test` is below ``tests/rewards/estimators``."""
+    return Mutant(name, f"rewards/estimators/{file}.py", snippet, replacement, f"tests/rewards/estimators/test_{test}")
+
+
 def ruled(name: str, snippet: str, replacement: str, test: str) -> Mutant:
     """An ending rule applied to one rollout."""
     return Mutant(name, "trace/disposition.py", snippet, replacement, f"tests/rewards/test_dispositions.py::{test}")
 
 
-IDS = "estimators.py::test_an_estimator_is_held_to_its_ids"
+IDS = "table.py::test_an_estimator_is_held_to_its_ids"
 SCORER = "scoring.py::test_a_failing_scorer_leaves_the_ending_and_no_reward"
 LATE = "advantage.py::test_late_members_never_change_a_delivered_group"
 KEYS = "advantage.py::test_groups_go_by_id_and_seat_and_never_by_position"
@@ -101,50 +106,163 @@ MUTANTS = [
         'return "", trace.head.agent.seat, trace.head.member',
         "dispositions.py::test_in_a_finished_run_attempts_with_a_later_one_were_retried",
     ),
-    mutant(
+    credit(
         "equal rewards have advantages",
-        "estimators",
-        "max(values) - min(values) <= EQUAL_WITHIN * max(abs(value) for value in values)",
+        "statistics",
+        "max(values) - min(values) <= max(EQUAL_WITHIN * largest(values), noise)",
         "False",
-        "estimators.py::test_constant_groups_give_exactly_zero",
+        "table.py::test_a_constant_group_gives_exactly_nothing",
     ),
-    mutant(
+    credit(
         "float error is an advantage",
-        "estimators",
+        "statistics",
+        "EQUAL_WITHIN = 1e-6",
         "EQUAL_WITHIN = 1e-9",
-        "EQUAL_WITHIN = 0.0",
-        "estimators.py::test_constant_groups_give_exactly_zero",
+        "statistics.py::test_sums_in_float32_are_equal_to_the_same_in_float64",
     ),
-    mutant(
+    credit(
+        "differences of large numbers have no noise",
+        "statistics",
+        "max(EQUAL_WITHIN * largest(values), noise)",
+        "EQUAL_WITHIN * largest(values)",
+        "statistics.py::test_differences_of_large_numbers_have_their_noise",
+    ),
+    credit(
+        "rounding of the mean is an advantage",
+        "statistics",
+        "0.0 if abs(value) <= rounding else value",
+        "value",
+        "statistics.py::test_who_stands_on_the_mean_has_exactly_nothing",
+    ),
+    credit(
         "a group of one has a spread",
-        "estimators",
+        "statistics",
         "    if len(values) < 2:\n        return True\n",
         "    if len(values) < 2:\n        return not values\n",
-        "advantage.py::test_groups_of_one_and_of_none_are_finite",
+        "statistics.py::test_what_is_equal_but_for_float_error_is_constant",
     ),
-    mutant(
+    credit(
         "the spread is of the population",
-        "estimators",
-        "math.sqrt(len(rewards) - 1)",
-        "math.sqrt(len(rewards))",
-        "estimators.py::test_the_spread_is_the_sample_standard_deviation",
+        "statistics",
+        "math.sqrt(len(centred_values) - 1)",
+        "math.sqrt(len(centred_values))",
+        "baselines.py::test_grpo_divides_by_the_sample_standard_deviation",
     ),
-    mutant("an estimator may lose and make up ids", "estimators", "if missing or unknown:", "if False:", IDS),
-    mutant("an estimator may make up ids", "estimators", "if missing or unknown:", "if missing:", IDS),
-    mutant("an advantage may be no number", "estimators", "if bad:", "if False:", IDS),
-    mutant(
-        "an estimator may change the rewards",
-        "estimators",
-        "estimator(dict(rewards))",
-        "estimator(rewards)",
-        "estimators.py::test_an_estimator_may_answer_in_any_order_and_cannot_change_its_input",
+    credit(
+        "a rollout is among the others",
+        "baselines",
+        "len(votes) / max(len(votes) - 1, 1)",
+        "1.0",
+        "baselines.py::test_rloo_compares_with_the_others",
     ),
-    mutant(
+    credit(
+        "lengths weigh nothing",
+        "baselines",
+        "vote.reward * (vote.sampled / tokens) for vote in votes",
+        "vote.reward / len(votes) for vote in votes",
+        "baselines.py::test_opo_weighs_the_baseline_by_length",
+    ),
+    credit(
+        "maxrl takes negative rewards",
+        "baselines",
+        "    if negative:",
+        "    if False:",
+        "baselines.py::test_maxrl_divides_by_the_success_rate",
+    ),
+    credit(
+        "float error wins",
+        "baselines",
+        "not constant([ranked[0].reward, ranked[1].reward])",
+        "ranked[0].reward > ranked[1].reward",
+        "baselines.py::test_pass_at_k_credits_the_best_alone",
+    ),
+    credit(
+        "a missing part is zero",
+        "whole_batch",
+        "parts[name] for vote, parts in zip(votes, members, strict=True) if name in parts",
+        "parts.get(name, 0.0) for vote, parts in zip(votes, members, strict=True)",
+        "whole_batch.py::test_gdpo_leaves_a_missing_part_out_of_its_statistics",
+    ),
+    credit(
+        "the batch is not whitened",
+        "whole_batch",
+        "1.0 if constant(batch) else deviation(batch)",
+        "1.0",
+        "whole_batch.py::test_reinforce_pp_baseline_centres_in_the_group_and_divides_by_the_batch",
+    ),
+    credit(
+        "who has stopped has nothing left",
+        "turn_level",
+        "row[min(turn, len(row) - 1)]",
+        "row[turn] if turn < len(row) - 1 else 0.0",
+        "turn_level.py::test_an_outcome_at_the_end_counts_for_every_turn_and_for_those_that_stopped",
+    ),
+    credit(
+        "turns are credited for what came before",
+        "turn_level",
+        "return left[::-1]",
+        "return [left[-1]] * len(left)",
+        "turn_level.py::test_its_gradient_is_the_true_one_but_for_the_share_of_the_own_return",
+    ),
+    credit(
+        "returns are not discounted",
+        "gigpo",
+        "behind *= discount",
+        "behind *= 1.0",
+        "gigpo.py::test_turns_of_one_state_are_normalised_against_each_other",
+    ),
+    credit("an estimator may lose and make up ids", "table", "if missing or unknown:", "if False:", IDS),
+    credit("an estimator may make up ids", "table", "if missing or unknown:", "if missing:", IDS),
+    credit("an advantage may be no number", "table", "    if bad:", "    if False:", IDS),
+    credit("an estimator may make up turns", "table", "    if stray:", "    if False:", IDS),
+    credit(
         "advantages go by position",
-        "estimators",
-        "{rollout: float(given[rollout]) for rollout in rewards}",
-        "dict(zip(rewards, map(float, given.values()), strict=True))",
-        "advantage.py::test_an_estimator_of_the_users_own_is_matched_by_id",
+        "table",
+        "{rollout: float(given[rollout]) for rollout in turns}",
+        "dict(zip(turns, map(float, given.values()), strict=True))",
+        "table.py::test_a_users_own_may_answer_in_any_order_and_cannot_change_its_input",
+    ),
+    mutant(
+        "shaping is a signal",
+        "advantage",
+        "outcome_part is not None and _alike(key, rows, outcome_part)",
+        "False",
+        "advantage.py::test_a_part_that_must_differ_takes_the_signal_of_a_group",
+    ),
+    mutant(
+        "nobody has the part and nobody is told",
+        "advantage",
+        "if votes and not given:",
+        "if False:",
+        "advantage.py::test_a_part_that_must_differ_takes_the_signal_of_a_group",
+    ),
+    mutant(
+        "a batch's estimator closes a group alone",
+        "advantage",
+        "    if row.whole_batch:",
+        "    if False:",
+        "advantage.py::test_an_estimator_of_the_whole_batch_closes_no_group_alone",
+    ),
+    mutant(
+        "seats share a baseline unasked",
+        "advantage",
+        "    if share_seats:",
+        "    if True:",
+        "advantage.py::test_groups_go_by_id_and_seat_and_never_by_position",
+    ),
+    mutant(
+        "a penalty is no part",
+        "advantage",
+        "penalty=0.0 if outcome.reward is None else reward - outcome.reward,",
+        "penalty=0.0,",
+        "advantage.py::test_what_an_estimator_is_told_of_a_rollout",
+    ),
+    mutant(
+        "rewards of one turn replace each other",
+        "outcome",
+        "(turn, math.fsum(found[turn]))",
+        "(turn, found[turn][-1])",
+        "advantage.py::test_what_an_estimator_is_told_of_a_rollout",
     ),
     Mutant(
         "all groups are one",
@@ -163,26 +281,20 @@ MUTANTS = [
     mutant(
         "who has no vote is in the baseline",
         "advantage",
-        "math.fsum(votes.values()) / len(votes)",
-        "math.fsum(votes.values()) / len(members)",
+        "mean([vote.reward for vote in votes[key]]) if",
+        "sum(vote.reward for vote in votes[key]) / len(groups[key]) if",
         "advantage.py::test_the_worked_example_wrong_and_right",
     ),
     mutant(
         "a retry is scheduled twice",
         "advantage",
         "sum(each.disposition.fate is not Fate.RETRIED for each in members)",
-        "len(members)",
+        "sum(True for _ in members)",
         "advantage.py::test_retried_attempts_are_members_but_not_scheduled_twice",
     ),
-    mutant("a delivered group is computed again", "advantage", "if key in done:", "if False:", LATE),
-    mutant(
-        "late members are not told",
-        "advantage",
-        "late += [trace.id for trace in members if trace.id not in done[key].members]",
-        "pass",
-        LATE,
-    ),
-    mutant("anybody delivers a group", "advantage", "annotation.producer == PRODUCER and", "", LATE),
+    mutant("a delivered group is computed again", "advantage", "        if key not in done\n", "", LATE),
+    mutant("late members are not told", "advantage", "for key in grouped if key in done", "for key in ()", LATE),
+    mutant("anybody delivers a group", "advantage", " if note.producer == PRODUCER", "", LATE),
     mutant(
         "a rollout may come with two rewards",
         "advantage",

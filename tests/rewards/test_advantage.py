@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollbook.errors import RecordError, UsageError
-from rollbook.rewards.advantage import GroupAdvantages, advantages
-from rollbook.rewards.dispositions import rules_hash
+from rollbook.errors import ConfigError, RecordError, UsageError
+from rollbook.rewards.advantage import GroupAdvantages, advantages, close_group
+from rollbook.rewards.dispositions import decide, rules_hash
+from rollbook.rewards.estimators import ESTIMATORS, Credit, Vote
+from rollbook.rewards.outcome import outcome_of
+from rollbook.run import RunConfig
 from rollbook.trace.annotation import Annotation
-from rollbook.trace.ending import EndingKind, EndingRules, Mask, Penalize, Reason, Retry
+from rollbook.trace.ending import Ending, EndingKind, EndingRules, Mask, Penalize, Reason, Retry
+from rollbook.trace.episode import GroupKey
+from rollbook.trace.facts import advantages as recorded
+from rollbook.trace.facts import flat_groups
+from rollbook.trace.message import Message, Origin, Role
+from rollbook.trace.record import TurnReward
 from rollbook.trace.trace import Trace
 from tests.rewards.made import ended
 
@@ -172,3 +181,111 @@ def test_no_error_ever_reaches_a_baseline(members: list[tuple[Reason, float]]) -
     voters = [trace for trace in traces if trace.ending is not None and trace.ending.kind is not EndingKind.ERROR]
     assert advantages(traces).values == advantages(voters).values
     assert advantages(traces).values.keys() == {trace.id for trace in voters}
+
+
+def parted(rollout: str, **parts: float) -> Trace:
+    trace = ended(rollout)
+    trace.score(sum(parts.values()), parts)
+    return trace
+
+
+def test_a_part_that_must_differ_takes_the_signal_of_a_group() -> None:
+    failed = [parted("a", right=0.0, length=-0.1), parted("b", right=0.0, length=-0.3)]
+    (group,) = advantages(failed, estimator="grpo", outcome_part="right").groups
+    assert (group.values, group.no_signal, group.zero_variance) == (
+        {"a": 0.0, "b": 0.0},
+        "all alike in 'right'",
+        True,
+    )
+    assert (group.used, group.baseline) == (2, -0.2)
+    mixed = [*failed, parted("c", right=1.0, length=-0.2)]
+    (group,) = advantages(mixed, outcome_part="right").groups
+    assert group.no_signal is None
+    assert group.values == advantages(mixed).values
+    one = [parted("a", right=0.0), parted("b", length=-0.3)]
+    assert advantages(one, outcome_part="right").groups[0].no_signal is None, "who lacks it is unlike the other"
+    with pytest.raises(ConfigError, match=r"nobody in group g has it \(parts: length, right\)"):
+        advantages(failed, outcome_part="rihgt")
+    assert advantages([], outcome_part="right").groups == ()
+    assert advantages([ended("a", reason=Reason.HARNESS)], outcome_part="right").groups[0].used == 0
+
+
+def test_a_group_without_a_signal_leaves_the_batch_before_its_statistics() -> None:
+    flat = [parted("a", right=0.0, length=-5.0), parted("b", right=0.0, length=5.0)]
+    clear = [ended("c", group="h"), ended("d", group="h")]
+    clear[0].score(1.0, {"right": 1.0})
+    clear[1].score(0.0, {"right": 0.0})
+    both = advantages([*flat, *clear], estimator="reinforce_pp_baseline", outcome_part="right")
+    alone = advantages(clear, estimator="reinforce_pp_baseline", outcome_part="right")
+    assert both.values == {"a": 0.0, "b": 0.0, **alone.values}
+
+
+def test_an_estimator_of_the_whole_batch_closes_no_group_alone() -> None:
+    with pytest.raises(ConfigError, match="'gdpo' needs all groups of a batch at once"):
+        close_group(GroupKey("g", "solver"), [], estimator="gdpo")
+    with pytest.raises(ConfigError, match="needs all groups"):
+        RunConfig(environment="guess", estimator="reinforce_pp")
+    with pytest.raises(ConfigError, match="there is no estimator 'ppo'"):
+        RunConfig(environment="guess", estimator="ppo")
+
+
+def test_advantages_of_turns_are_kept_with_their_own_rollout_and_come_back_whole() -> None:
+    traces = [turned("a", 0.5, 0.25, total=1.0), turned("b", 0.25, None, total=0.25)]
+    first = advantages(traces, estimator="turn_level")
+    (group,) = first.groups
+    # left before each turn: a 1.0, 0.5; b 0.25, 0.0
+    assert group.turns == {"a": ((0, 0.375), (1, 0.25)), "b": ((0, -0.375), (1, -0.25))}
+    notes = first.annotations()
+    assert notes[0].value["turns"] == {"a": [[0, 0.375], [1, 0.25]]}
+    assert advantages(traces, delivered=notes) == first
+    one = recorded(notes)["b"]
+    assert (one.advantage, one.turn_advantages) == (-0.375, {0: -0.375, 1: -0.25})
+    assert not group.zero_variance
+    level = advantages([turned("a", 1.0, 0.0, total=1.0), turned("b", 0.0, 1.0, total=1.0)], estimator="turn_level")
+    assert level.values == {"a": 0.0, "b": 0.0}
+    assert not level.groups[0].zero_variance, "there is something to learn of its turns"
+    assert flat_groups(recorded(level.annotations()).values()) == set()
+
+
+def turned(rollout: str, *given: float | None, total: float) -> Trace:
+    """A rollout with a turn for each reward; what the policy sees before its second turn is always the same."""
+    trace = ended(rollout, reason=None)
+    for _ in given[1:]:
+        shown = trace.graph.add(
+            Message(role=Role.USER, content="on"), parent=len(trace.graph) - 1, origin=Origin.ENVIRONMENT
+        )
+        trace.graph.add(Message(role=Role.ASSISTANT, content="so"), parent=shown, origin=Origin.POLICY)
+    trace.end(Ending(Reason.FINAL_ANSWER))
+    nodes = trace.policy_nodes.tolist()
+    rewards = tuple(TurnReward(node, each) for node, each in zip(nodes, given, strict=True) if each is not None)
+    trace.score(total, turn_rewards=rewards)
+    return trace
+
+
+def test_what_an_estimator_is_told_of_a_rollout() -> None:
+    seen: list[Vote] = []
+
+    def keep(groups: Sequence[Sequence[Vote]]) -> list[Credit]:
+        seen.extend(groups[0])
+        return [Credit(values={vote.rollout: 0.0 for vote in groups[0]})]
+
+    trace = turned("a", 0.5, None, total=1.0)
+    trace.update(turn_rewards=(*trace.tail.turn_rewards, TurnReward(1, 0.25)), reward_parts={"right": 1.0})
+    rules = EndingRules({Reason.FINAL_ANSWER: Penalize(-0.5)})
+    advantages([trace], rules, estimator=dataclasses.replace(ESTIMATORS["grpo"], estimate=keep))
+    (vote,) = seen
+    assert (vote.reward, vote.penalty, vote.parts) == (0.5, -0.5, {"right": 1.0})
+    assert [turn.reward for turn in vote.turns] == [0.75, None], "two rewards of one turn are added up"
+    states = [turn.state for turn in vote.turns]
+    assert len(set(states)) == 2
+    assert None not in states
+
+
+def test_turns_before_the_same_observation_have_the_same_state() -> None:
+    def states(trace: Trace) -> tuple[str, ...]:
+        return outcome_of(trace, EndingRules(), decide(trace)).states
+
+    longer, shorter = states(turned("a", 1.0, 1.0, 1.0, total=3.0)), states(turned("b", 0.0, 0.0, total=0.0))
+    assert longer[:2] == shorter
+    assert longer[1] == longer[2] != longer[0]
+    assert states(ended("c", 1.0, said=None)) == ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import shlex
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from rollbook.cli.unfinished import tell_unfinished
 from rollbook.errors import UsageError
 from rollbook.rewards import ESTIMATORS
 from rollbook.run import (
+    Access,
     Change,
     Effect,
     Rescored,
@@ -30,6 +32,7 @@ from rollbook.run import (
     scored_by,
     what_if,
 )
+from rollbook.run.policies import judge_loader
 from rollbook.store import RunReader
 from rollbook.trace import ScoringStatus
 from rollbook.worlds import make
@@ -77,9 +80,9 @@ def command(
     asks = rules is not None or estimator is not None or outcome_part is not None
     if asks and (env is not None or options):
         raise UsageError("--rules, --estimator and --outcome-part score nothing: leave --env and --option out")
-    source = open_run(run)
     if not asks or write:
         _writable(run)
+    source = open_run(run)
     tell_unfinished(source, run)
     document: dict[str, Any] = {"run": str(run)}
     again = None if asks else _rescore(source, env, options, forced=write)
@@ -125,6 +128,7 @@ def _rescore(source: RunReader, env: str | None, options: tuple[str, ...], *, fo
             functools.partial(make, name, **{**chosen, **given}),
             judging_of(source).rules,
             seconds=None if known is None else known.limits.score_timeout,
+            load_judge=judge_loader(Access()),
         )
     if found.lost and found.failed and not forced:
         why = next(each.reason for each in found.rewards.values() if each.status is ScoringStatus.FAILED)
@@ -154,14 +158,18 @@ def show_effect(out: Console, effect: Effect) -> None:
         (
             str(row.reason),
             str(row.attempts),
-            counts(row.before),
-            counts(row.after) if row.after != row.before else "as before",
+            _rules(row.reason, row.before),
+            _rules(row.reason, row.after) if row.after != row.before else "as before",
             counts({change: n for change, n in row.changes.items() if change is not Change.SAME}, MISSING),
         )
         for row in effect.reasons
     ]
     show_table(out, "Rules", ("ending", "attempts", "before", "after", "advantages"), reasons, form="lrlll")
     out.print(f"Groups without a signal: {effect.flat_before} before, {effect.flat_after} after.")
+
+
+def _rules(reason: str, rows: Mapping[str, int]) -> str:
+    return counts({rule.removeprefix(f"{reason}: "): count for rule, count in rows.items()})
 
 
 SAYS = {

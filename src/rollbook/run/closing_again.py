@@ -1,5 +1,5 @@
-"""Closed groups, closed once more: what becomes of a run's attempts, and what they are worth, under other rewards, other
-ending rules or another estimator.
+"""Closed groups, closed once more: what becomes of a run's attempts, and what they are worth, under other rewards,
+other ending rules or another estimator.
 
 Rules. Only groups that the record holds closed take part, with the members that they had then; traces that no run made
 (an import) are taken as they are, all of them. What was no matter of an ending stays: rollouts that came late, and
@@ -84,7 +84,10 @@ def close_again(source: RunReader, judging: Judging, rewards: Mapping[str, facts
         outcome = _counted(outcome_of(trace, judging.rules, decided), judging, fixed=row.rollout in fixed)
         key = group_of.get(row.rollout) or GroupKey(row.group, row.seat)
         members.setdefault(key, []).append(outcome)
-    worth = {key: _enough(group, judging.min_used) for key, group in members.items()}
+    worth = {
+        key: _enough(group, closed[key].scheduled if key in closed else len(group), judging.min_used)
+        for key, group in members.items()
+    }
     found = close_groups(worth, judging.rules, estimator=judging.estimator, outcome_part=judging.outcome_part)
     groups = tuple(
         msgspec.structs.replace(group, scheduled=closed[group.key].scheduled) if group.key in closed else group
@@ -139,11 +142,11 @@ def _counted(outcome: Outcome, judging: Judging, *, fixed: bool) -> Outcome:
     return msgspec.structs.replace(outcome, disposition=decided, reward=reward, vote=reward, parts={}, turn_rewards=())
 
 
-def _enough(members: list[Outcome], least: int) -> list[Outcome]:
+def _enough(members: list[Outcome], size: int, least: int) -> list[Outcome]:
     used = sum(each.vote is not None for each in members)
     if not 0 < used < least:
         return members
-    dropped = Disposition(Fate.DROPPED, f"group: {used} used, fewer than {least}")
+    dropped = Disposition(Fate.DROPPED, f"group: {used} of {size} used, fewer than {least}")
     return [
         each if each.vote is None else msgspec.structs.replace(each, disposition=dropped, vote=None) for each in members
     ]

@@ -2,14 +2,15 @@
 
 An advantage is compared by its sign, for that is the direction in which the policy is pushed: it may flip, vanish
 (there was one, and now there is none or it is 0), appear, keep its sign at another size, or stay. Shares are of the
-rollouts that have an advantage before or after. Of estimators with advantages by turn the rollout's own is compared.
+rollouts that have an advantage before or after. Where turns have advantages of their own the rollout's is compared, and
+one that stays while those of its turns change counts as of another size.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -34,7 +35,7 @@ class Change(StrEnum):
     APPEARED = "appeared"
     """There was none, or it was 0; now there is one."""
     RESIZED = "resized"
-    """The same sign, another size."""
+    """The same sign, another size; also where only the advantages of its turns changed."""
     SAME = "same"
 
 
@@ -90,9 +91,11 @@ def effect(
     after: Mapping[str, float | None],
     *,
     flat: tuple[int, int],
+    turned: Collection[str] = (),
 ) -> Effect:
     """The effect. `outcomes`: of all attempts, as they are decided now. `before`: dispositions and advantages by
-    rollout; `after`: advantages. `flat`: groups without a signal, before and after."""
+    rollout; `after`: advantages. `flat`: groups without a signal, before and after.
+    `turned`: rollouts of which the advantages of single turns changed."""
     fates, values = before
     rows: dict[Reason, _Rows] = {}
     for each in outcomes:
@@ -102,7 +105,8 @@ def effect(
         row.before["undecided" if decided is None else decided.rule] += 1
         row.after[each.disposition.rule] += 1
         if old is not None or new is not None:
-            row.changes[compare(old, new)] += 1
+            change = compare(old, new)
+            row.changes[Change.RESIZED if change is Change.SAME and each.rollout in turned else change] += 1
     whole = sum((row.changes for row in rows.values()), Counter[Change]())
     return Effect(
         rollouts=whole.total(),

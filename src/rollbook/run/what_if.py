@@ -9,19 +9,20 @@ unless it is asked for; what is written is a further step of annotations, and th
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 
 from rollbook.errors import ConfigError
-from rollbook.rewards import DEFAULT_ESTIMATOR, Advantages, annotate, find_estimator
+from rollbook.rewards import DEFAULT_ESTIMATOR, Advantages, GroupAdvantages, annotate, find_estimator
 from rollbook.run.closing_again import Judging, Verdict, close_again
 from rollbook.run.effect import Effect, effect
 from rollbook.run.planning import JUDGED_AGAIN
 from rollbook.store import AnnotationWriter, RunReader
 from rollbook.trace import Annotation, EndingKind, EndingRules, Reason, Rule, Score, facts
+from rollbook.trace.ending import is_reward
 
 __all__ = ["WhatIf", "judging_of", "keep", "next_step", "read_rules", "what_if"]
 
@@ -88,7 +89,9 @@ def _rule(name: str, value: Any) -> Rule | float:
     match value:
         case str():
             plain: Any = {"type": value}
-        case {"reward": int() | float() as reward} if len(value) == 1 and not isinstance(reward, bool):
+        case {"reward": int() | float() as reward} if (
+            len(value) == 1 and not isinstance(reward, bool) and is_reward(reward)
+        ):
             return float(reward)
         case dict() if len(cast("dict[str, Any]", value)) == 1 and next(iter(cast("dict[str, Any]", value))) in _FIELDS:
             kind, amount = next(iter(cast("dict[str, Any]", value).items()))
@@ -135,12 +138,13 @@ def what_if(
     """
     was = judging_of(source)
     given = rules or {}
-    table = was.rules.override(
-        {reason: rule if not isinstance(rule, float) else Score() for reason, rule in given.items()}
-    )
+    rows: dict[Reason, Rule] = {
+        reason: Score() if isinstance(rule, float | int) else rule for reason, rule in given.items()
+    }
+    table = was.rules.override(rows)
     judging = Judging(
         rules=table,
-        counted={reason: rule for reason, rule in given.items() if isinstance(rule, float)},
+        counted={reason: rule for reason, rule in given.items() if isinstance(rule, float | int)},
         estimator=find_estimator(was.estimator if estimator is None else estimator),
         outcome_part=was.outcome_part if outcome_part is None else outcome_part,
         min_used=was.min_used,
@@ -151,11 +155,10 @@ def what_if(
     recorded = facts.advantages(notes)
     if recorded:
         values = {rollout: each.advantage for rollout, each in recorded.items()}
-        before, flat = (facts.dispositions(notes), values), len(facts.flat_groups(recorded.values()))
+        before, was_groups = (facts.dispositions(notes), values), facts.closed_groups(recorded).values()
     else:
         plain = close_again(source, was, known)
-        before, flat = (plain.dispositions, plain.values), len(facts.flat_groups(plain.groups))
-    after = len(facts.flat_groups(verdict.groups))
+        before, was_groups = (plain.dispositions, plain.values), plain.groups
     return WhatIf(
         verdict=verdict,
         rewards={
@@ -163,8 +166,24 @@ def what_if(
             for rollout, each in verdict.outcomes.items()
             if each.reason in judging.counted and each.vote is not None
         },
-        effect=effect(verdict.outcomes.values(), before, verdict.values, flat=(flat, after)),
+        effect=effect(
+            verdict.outcomes.values(),
+            before,
+            verdict.values,
+            flat=(len(facts.flat_groups(was_groups)), len(facts.flat_groups(verdict.groups))),
+            turned=_turned(was_groups, verdict.groups),
+        ),
     )
+
+
+def _turned(before: Iterable[GroupAdvantages], after: Iterable[GroupAdvantages]) -> set[str]:
+    """The rollouts whose turns have other advantages, as far as they have their own."""
+    old, new = _by_turn(before), _by_turn(after)
+    return {rollout for rollout in old.keys() | new.keys() if old.get(rollout) != new.get(rollout)}
+
+
+def _by_turn(groups: Iterable[GroupAdvantages]) -> dict[str, tuple[tuple[int, float], ...]]:
+    return {rollout: rows for group in groups for rollout, rows in group.turns.items()}
 
 
 def next_step(source: RunReader) -> int:

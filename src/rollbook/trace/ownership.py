@@ -1,10 +1,10 @@
 """Who trains what: which branch owns each sampled node of a trace, and why the others do not train.
 
 Order of the rules: first the branches that cannot train go (the whole trace where its seat is not trainable or its
-disposition has no vote; redacted nodes; rejected attempts, also those of a compaction; over length); then the earliest surviving branch that holds
-a node owns it, and the node is context in the others; last, nodes of an untrainable policy or taken out of the loss
-stay as context, and what lies behind the cut of a branch is gone. Every sampled token that is not trained is counted
-with its reason, so captured = trained + lost.
+disposition has no vote; redacted nodes; rejected attempts, those of a compaction too; over length); then the earliest
+surviving branch that holds a node owns it, and the node is context in the others; last, nodes of an untrainable policy
+or taken out of the loss stay as context, and what lies behind the cut of a branch is gone. Every sampled token that is
+not trained is counted with its reason, so captured = trained + lost.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ that is also a stop token changes nothing. A sequence is never split; one that f
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -103,7 +104,7 @@ def _shared(sequences: Sequence[TokenIds]) -> PrefixReport:
     flat = sum(map(len, sequences))
     # sorted as big-endian bytes, each sequence stands beside one with which it shares most
     ordered = sorted(sequences, key=lambda ids: ids.astype(">i4").tobytes())
-    shared = sum(_common(left, right) for left, right in zip(ordered, ordered[1:], strict=False))
+    shared = sum(_common(left, right) for left, right in itertools.pairwise(ordered))
     return PrefixReport(len(sequences), flat, flat - shared)
 
 

@@ -22,6 +22,8 @@ from rollbook.trace.trace import Trace
 
 __all__ = ["Step", "add_steps"]
 
+_SAID, _ASKED = Message(role=Role.ASSISTANT), Message(role=Role.USER)
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -37,9 +39,9 @@ class Step:
     """How it was sampled; its places are set here. None: not recorded."""
     version: int | None = None
     """None: not recorded."""
-    said: Message = Message(role=Role.ASSISTANT)
+    said: Message = _SAID
     """The reply as a message."""
-    asked: Message = Message(role=Role.USER)
+    asked: Message = _ASKED
     """What the prompt adds, as a message."""
 
 

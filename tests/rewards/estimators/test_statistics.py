@@ -71,3 +71,8 @@ def test_normalised_has_unit_deviation_and_a_bound(rewards: dict[int, float]) ->
     if any(found):
         assert deviation(found) == pytest.approx(1.0)
         assert max(map(abs, found)) <= (len(found) - 1) / math.sqrt(len(found)) * (1 + 1e-9)
+
+
+def test_who_stands_on_the_mean_has_exactly_nothing() -> None:
+    assert centred({"a": 0.0, "b": -0.1, "c": -0.2})["b"] == 0.0
+    assert centred({"a": 0.0, "b": 0.5 + 1e-9, "c": 1.0})["b"] != 0.0

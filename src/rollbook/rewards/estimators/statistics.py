@@ -15,6 +15,8 @@ __all__ = ["EQUAL_WITHIN", "centred", "constant", "deviation", "largest", "mean"
 
 EQUAL_WITHIN = 1e-6
 """Numbers that differ by less than this share of the largest one are equal: a few roundings of a float32."""
+ROUNDING = 1e-12
+"""The share of the largest number by which a mean may be off, generously; who is no further from it stands on it."""
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -43,11 +45,12 @@ def deviation(centred_values: Collection[float]) -> float:
 
 
 def centred(rewards: Mapping[_Key, float], noise: float = 0.0) -> dict[_Key, float]:
-    """Each minus the mean of all; exactly 0 where they are equal."""
+    """Each minus the mean of all; exactly 0 where they are equal, and where one is the mean but for rounding."""
     if constant(rewards.values(), noise):
         return dict.fromkeys(rewards, 0.0)
-    middle = mean(rewards.values())
-    return {key: reward - middle for key, reward in rewards.items()}
+    middle, rounding = mean(rewards.values()), ROUNDING * largest(rewards.values())
+    off = {key: reward - middle for key, reward in rewards.items()}
+    return {key: 0.0 if abs(value) <= rounding else value for key, value in off.items()}
 
 
 def normalised(rewards: Mapping[_Key, float], noise: float = 0.0) -> dict[_Key, float]:
