@@ -3,8 +3,8 @@
 Rules. Scored is what the run's rules score: rollouts of closed groups whose ending is not dropped or run again. The
 scorer gets the trace as it stood before it was scored, in an environment of its own that was never set up, and what it
 does to the trace is lost; rewards of single turns stay as the environment gave them. An environment that scores whole
-groups is asked of each group again, behind its single attempts (`rollbook.run.rescore_groups`). A scorer that fails takes the
-reward and the vote, as in a run. Nothing is written here (`rollbook.run.what_if.keep`).
+groups is asked of each group again, behind its single attempts (`rollbook.run.rescore_groups`). A scorer that fails
+takes the reward and the vote, as in a run. Nothing is written here (`rollbook.run.what_if.keep`).
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def rescore(
     load_judge: JudgeLoader | None = None,
 ) -> Rescored:
     """Score a run's closed groups again. `make`: makes the environment of one trace. `seconds`: for one scorer; None:
-    no limit. `load_judge`: loads a judge's policy by its name; None: none can be named. Raises `UsageError` where an environment cannot be made."""
+    no limit. `load_judge`: loads a judge's policy by its name; None: none can be named. Raises
+    `UsageError` where an environment cannot be made."""
     notes = source.annotations()
     closed = facts.advantages(notes)
     everything = not closed and standing(source) is None
