@@ -60,7 +60,7 @@ MUTANTS = [
         f"{JUDGE}::test_what_the_engine_does_has_its_kind",
     ),
     Mutant(
-        "a malformed verdict is asked for again",
+        "a broken contract is asked again",
         "rewards/scorers/asking.py",
         "            if failure.kind not in _IN_TRANSIT or not left:",
         "            if not left:",
