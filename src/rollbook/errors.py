@@ -21,6 +21,8 @@ RollbookError
 ├── NotConforming         (in ``rollbook.render.conformance``) a renderer does not do what every renderer must
 ├── SandboxRemains        (in ``rollbook.envs.sandbox``) something of a sandbox could not be removed, and stays listed
 ├── ProcessLost           (in ``rollbook.envs``) the process that served a call died over it
+├── ScoringFailed         (in ``rollbook.rewards.scorers``) a scorer cannot tell; there is no reward
+│   └── JudgeFailed       (in ``rollbook.rewards.scorers``) a judge gave no verdict, with its typed reason
 ├── ForeignError, NotConvertible (in ``rollbook.envs``) what a user's own code did; stays in the rollout
 └── ToolRefused           (in ``rollbook.envs``) a tool cannot do what was asked; likewise
     └── FileRefused, CommandRefused (in ``rollbook.envs.sandbox``) nor can a sandbox

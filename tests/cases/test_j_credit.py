@@ -262,7 +262,12 @@ def test_returns_are_centred_and_not_the_turns_of_one_number(given: dict[str, An
         samples(trace, advantage=group.values[trace.id], turn_advantages=dict(group.turns[trace.id]))
         for trace in traces
     ]
-    given_tokens = [set(sample.advantages[sample.loss_mask].tolist()) for found in by_token for sample in found]
+    given_tokens = [
+        set(sample.advantages[sample.loss_mask].tolist())
+        for found in by_token
+        for sample in found
+        if sample.advantages is not None
+    ]
     assert given_tokens == [{-0.25}, {0.25, 0.5}]
 
 

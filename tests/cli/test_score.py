@@ -10,8 +10,9 @@ import pytest
 from rollbook.run import open_run
 from rollbook.store import RunWriter
 from rollbook.trace import facts
-from tests.cli.cli_made import document, refused, rollbook
+from tests.cli.cli_made import document, made_run, refused, rollbook
 from tests.run.judged import WORKED_EXAMPLE, Scores, judged
+from tests.run.run_made import script
 
 
 @pytest.fixture(autouse=True)
@@ -120,3 +121,13 @@ def test_an_import_names_no_environment(tmp_path: Path) -> None:
 
 def test_a_copy_in_an_object_store_is_not_written_to(folder: Path) -> None:
     assert "is a copy in an object store" in refused(rollbook("score", f"file://{folder}"))
+
+
+def test_a_run_names_its_estimator_and_its_outcome(tmp_path: Path) -> None:
+    folder = made_run(tmp_path, "--estimator", "rloo")
+    assert {each.estimator for each in facts.advantages(open_run(folder).annotations()).values()} == {"rloo"}
+    said = refused(rollbook("run", "test-double", "--estimator", "gdpo", "--out", tmp_path / "other"))
+    assert "'gdpo' is not one of 'dr_grpo', 'grpo'" in said
+    policy = script(tmp_path / "model", "It is 8.")
+    words = ("--policy", policy, "--tasks", "1", "--group", "2", "--outcome-part", "right")
+    assert "nobody in group" in refused(rollbook("run", "test-double", *words, "--out", tmp_path / "parts"))

@@ -152,8 +152,8 @@ MUTANTS = [
     Mutant(
         "members have the turns of all",
         "trace/facts.py",
-        "turns = {**({} if known is None else known.turns), **each.turns}",
-        "turns = each.turns",
+        "{**({} if known is None else known.turns), **each.turns}",
+        "each.turns",
         "tests/run/test_what_if.py::test_the_groups_of_a_members_annotations_are_whole_again",
     ),
 ]

@@ -66,7 +66,7 @@ MUTANTS = [
     mutant(
         "enough is not enough",
         "book",
-        "self._rules.enough is not None and voters >= self._rules.enough",
+        "self._rules.enough is not None and len(self.votes) >= self._rules.enough",
         "False",
         "book.py::test_enough_votes_close_the_group_and_cancel_the_others",
     ),

@@ -121,6 +121,8 @@ def test_only_a_failure_in_transit_is_asked_again() -> None:
     assert verdict(judge(down, says("Verdict: 1"))) == 1.0
     assert failure(judge(down, down, says("Verdict: 1"))) is JudgeError.UNREACHABLE
     assert failure(judge(says("hm"), says("Verdict: 1"))) is JudgeError.MALFORMED
+    broken = ScriptedFailure(Reason.ENGINE_CONTRACT)
+    assert failure(judge(broken, says("Verdict: 1"))) is JudgeError.CONTRACT
 
 
 def test_a_question_that_does_not_fit_is_not_cut() -> None:

@@ -14,9 +14,11 @@ from rollbook.audit import audit
 from rollbook.envs import Environment
 from rollbook.rewards.scorers import Judge
 from rollbook.rollout import GroupRules, ResourceLimit, group
-from rollbook.run import RunConfig, open_stream, read_resources, report, run
+from rollbook.run import Access, RunConfig, open_stream, read_resources, report, run
+from rollbook.run.policies import judge_loader
+from rollbook.run.rescore import rescore
 from rollbook.store import RunReader
-from rollbook.trace import EdgeLabel, Fate, MemorySink, ScoringStatus, Task, Trace, facts
+from rollbook.trace import EdgeLabel, EndingRules, Fate, MemorySink, ScoringStatus, Task, Trace, facts
 from tests.run.run_made import loaded, script
 
 RANKED, JUDGED = "tests.run.test_group_scoring:Ranked", "tests.run.test_group_scoring:Judged"
@@ -135,3 +137,20 @@ def test_a_judge_of_a_whole_group_is_kept_beside_the_rewards(tmp_path: Path) -> 
     told = {each.rollout: each.value for each in source.annotations() if each.name == "judged"}
     assert set(told) == set(source.rollouts())
     assert {rows[0]["verdict"] for rows in told.values()} == {1.0}
+
+
+def test_scoring_again_asks_judges_and_compares_groups_again(tmp_path: Path) -> None:
+    ranked = done(tmp_path, config(tmp_path, RANKED))
+    found = rescore(ranked, Ranked, EndingRules())
+    assert {rollout: each.total for rollout, each in found.rewards.items()} == {
+        rollout: each.total for rollout, each in facts.rewards(ranked.annotations()).items()
+    }
+    assert (found.same, found.changed, found.failed) == (6, 0, 0)
+
+
+def test_scoring_again_loads_judges_by_name(tmp_path: Path) -> None:
+    judge = script(tmp_path / "judge", "Verdict: 0.5")
+    source = done(tmp_path, config(tmp_path, JUDGED, tasks=1, options={"judge": judge}))
+    again = rescore(source, lambda: Judged(judge), EndingRules(), load_judge=judge_loader(Access()))
+    assert (again.same, again.failed) == (3, 0)
+    assert rescore(source, lambda: Judged(judge), EndingRules()).failed == 3

@@ -26,6 +26,7 @@ from rollbook.trace import (
     Penalize,
     Reason,
     Retry,
+    Rule,
     Score,
     facts,
 )
@@ -204,7 +205,8 @@ def test_rules_are_read(tmp_path: Path, plain: dict[str, Any], reason: Reason, r
 
 
 def test_the_stored_form_of_rules_is_read_too() -> None:
-    rules = EndingRules({reason: Mask() for reason in Reason} | {Reason.HARNESS: Penalize(-0.5)})
+    rows: dict[Reason, Rule] = {reason: Mask() for reason in Reason}
+    rules = EndingRules(rows).override({Reason.HARNESS: Penalize(-0.5)})
     assert rules_from(msgspec.to_builtins(rules)["rows"]) == rules.rows
 
 

@@ -20,6 +20,7 @@ from rollbook.cli.unfinished import tell_unfinished
 from rollbook.errors import UsageError
 from rollbook.rewards import ESTIMATORS
 from rollbook.run import (
+    Access,
     Change,
     Effect,
     Rescored,
@@ -31,6 +32,7 @@ from rollbook.run import (
     scored_by,
     what_if,
 )
+from rollbook.run.policies import judge_loader
 from rollbook.store import RunReader
 from rollbook.trace import ScoringStatus
 from rollbook.worlds import make
@@ -126,6 +128,7 @@ def _rescore(source: RunReader, env: str | None, options: tuple[str, ...], *, fo
             functools.partial(make, name, **{**chosen, **given}),
             judging_of(source).rules,
             seconds=None if known is None else known.limits.score_timeout,
+            load_judge=judge_loader(Access()),
         )
     if found.lost and found.failed and not forced:
         why = next(each.reason for each in found.rewards.values() if each.status is ScoringStatus.FAILED)

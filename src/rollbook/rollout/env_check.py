@@ -14,6 +14,7 @@ import math
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
+from typing import cast
 
 import jsonschema
 import msgspec
@@ -184,7 +185,7 @@ class _Checker:
         """Replay the solutions of one task; False where none is known."""
         found: object = None
         with self.guard(EnvCheck.SOLUTIONS):
-            found = self.make().solutions(copy.deepcopy(task))
+            found = cast("object", self.make().solutions(copy.deepcopy(task)))
         if found is None:
             return False
         if not isinstance(found, Solutions):

@@ -2,8 +2,9 @@
 
 Rules. Scored is what the run's rules score: rollouts of closed groups whose ending is not dropped or run again. The
 scorer gets the trace as it stood before it was scored, in an environment of its own that was never set up, and what it
-does to the trace is lost; rewards of single turns stay as the environment gave them. A scorer that fails takes the
-reward and the vote, as in a run. Nothing is written here (`rollbook.run.what_if.keep`).
+does to the trace is lost; rewards of single turns stay as the environment gave them. An environment that scores whole
+groups is asked of each group again, behind its single attempts (`rollbook.run.rescore_groups`). A scorer that fails
+takes the reward and the vote, as in a run. Nothing is written here (`rollbook.run.what_if.keep`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from rollbook.envs import Environment
 from rollbook.envs.foreign import call_foreign
 from rollbook.errors import RollbookError
 from rollbook.rewards import score_trace
-from rollbook.rollout import Limits
+from rollbook.rollout import Limits, Resources
+from rollbook.rollout.judging import JudgeLoader, judging
+from rollbook.run.rescore_groups import whole_groups
 from rollbook.run.standing import standing
 from rollbook.store import RunReader
 from rollbook.trace import Drop, EndingRules, Retry, Scoring, ScoringStatus, Trace, facts
@@ -71,10 +74,16 @@ def scored_by(source: RunReader) -> Scored | None:
 
 
 def rescore(
-    source: RunReader, make: Callable[[], Environment], rules: EndingRules, *, seconds: float | None = None
+    source: RunReader,
+    make: Callable[[], Environment],
+    rules: EndingRules,
+    *,
+    seconds: float | None = None,
+    load_judge: JudgeLoader | None = None,
 ) -> Rescored:
     """Score a run's closed groups again. `make`: makes the environment of one trace. `seconds`: for one scorer; None:
-    no limit. Raises `UsageError` where an environment cannot be made."""
+    no limit. `load_judge`: loads a judge's policy by its name; None: none can be named. Raises
+    `UsageError` where an environment cannot be made."""
     notes = source.annotations()
     closed = facts.advantages(notes)
     everything = not closed and standing(source) is None
@@ -88,7 +97,7 @@ def rescore(
         and row.reason is not None
         and not isinstance(rules.rule(row.reason), Drop | Retry)
     ]
-    found = asyncio.run(_all(source, wanted, make, seconds))
+    found = asyncio.run(_with_judges(source, wanted, make, rules, seconds, load_judge))
     pairs = [(before[rollout], each.total) for rollout, each in found.items()]
     return Rescored(
         rewards=found,
@@ -99,6 +108,20 @@ def rescore(
         failed=sum(each.status is ScoringStatus.FAILED for each in found.values()),
         not_scored=len(before) - len(found),
     )
+
+
+async def _with_judges(
+    source: RunReader,
+    wanted: list[str],
+    make: Callable[[], Environment],
+    rules: EndingRules,
+    seconds: float | None,
+    load_judge: JudgeLoader | None,
+) -> dict[str, facts.Reward]:
+    async with Resources(load_judge=load_judge) as shared:
+        with judging(shared.judge, shared.judge_policies):
+            found = await _all(source, wanted, make, seconds)
+            return found | await whole_groups(source, found, make, rules, seconds)
 
 
 async def _all(

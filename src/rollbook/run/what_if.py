@@ -138,12 +138,13 @@ def what_if(
     """
     was = judging_of(source)
     given = rules or {}
-    table = was.rules.override(
-        {reason: rule if not isinstance(rule, float) else Score() for reason, rule in given.items()}
-    )
+    rows: dict[Reason, Rule] = {
+        reason: Score() if isinstance(rule, float | int) else rule for reason, rule in given.items()
+    }
+    table = was.rules.override(rows)
     judging = Judging(
         rules=table,
-        counted={reason: rule for reason, rule in given.items() if isinstance(rule, float)},
+        counted={reason: rule for reason, rule in given.items() if isinstance(rule, float | int)},
         estimator=find_estimator(was.estimator if estimator is None else estimator),
         outcome_part=was.outcome_part if outcome_part is None else outcome_part,
         min_used=was.min_used,

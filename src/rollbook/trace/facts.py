@@ -200,11 +200,10 @@ def closed_groups(members: Mapping[str, Advantage]) -> dict[GroupKey, GroupAdvan
     """The groups whose members have these advantages, each whole again, in the order in which they come."""
     whole: dict[GroupKey, GroupAdvantages] = {}
     for each in members.values():
-        plain = msgspec.structs.asdict(each)
-        del plain["advantage"]
         known = whole.get(each.key)
-        turns = {**({} if known is None else known.turns), **each.turns}
-        whole[each.key] = GroupAdvantages(**{**plain, "turns": turns})
+        plain = msgspec.structs.asdict(each)
+        plain["turns"] = {**({} if known is None else known.turns), **each.turns}
+        whole[each.key] = msgspec.convert(plain, GroupAdvantages)
     return whole
 
 
