@@ -138,7 +138,9 @@ def what_if(
     """
     was = judging_of(source)
     given = rules or {}
-    rows: dict[Reason, Rule] = {reason: Score() if isinstance(rule, float | int) else rule for reason, rule in given.items()}
+    rows: dict[Reason, Rule] = {
+        reason: Score() if isinstance(rule, float | int) else rule for reason, rule in given.items()
+    }
     table = was.rules.override(rows)
     judging = Judging(
         rules=table,
