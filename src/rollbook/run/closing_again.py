@@ -1,7 +1,7 @@
 """Closed groups, closed once more: what becomes of a run's attempts, and what they are worth, under other rewards,
 other ending rules or another estimator.
 
-Rules. Only groups that the record holds closed take part, with the members that they had then, and nobody who came late;
+Rules. Only groups that the record holds closed take part, with the members that they had then, nobody late;
 traces that no run made (an import) are taken as they are, all of them. What was no matter of an ending stays:
 rollouts that were too stale keep their disposition. Of a member's attempts the first that these rules would not run
 again stands, and the later ones would never have been: they are dropped. A retry of which no further attempt is stored
