@@ -15,7 +15,7 @@ from rollbook.trace.node import LOGPROBS, RUNS, SAMPLED, SEGMENTS, VERSIONS
 from rollbook.trace.ownership import Ownership, Share
 from rollbook.trace.runs import RunKind, Runs
 
-__all__ = ["BranchArrays", "branch_arrays"]
+__all__ = ["BranchArrays", "branch_arrays", "spread", "spread_versions"]
 
 _Scalar = TypeVar("_Scalar", np.int32, np.float32)
 
@@ -59,8 +59,8 @@ def branch_arrays(ownership: Ownership, share: Share) -> BranchArrays:
         token_ids=graph.gather("tokens", stretches),
         sampled=sampled,
         loss_mask=sampled.copy() if all_train else (run_sampled & trains.repeat(counts[:, RUNS])).repeat(lengths),
-        logprobs=_spread(graph.gather("logprobs", stretches), counts, LOGPROBS, sampled, np.nan),
-        policy_version=_versions(spans, runs, counts, sampled),
+        logprobs=spread(graph.gather("logprobs", stretches), counts, LOGPROBS, sampled, np.nan),
+        policy_version=spread_versions(spans, runs, counts, sampled),
         turn_id=turn_id,
         versions=[version for version in spans[trains.repeat(counts[:, VERSIONS]), 0].tolist() if version >= 0],
         calls=segments[trains.repeat(counts[:, SEGMENTS]), 0],
@@ -68,7 +68,7 @@ def branch_arrays(ownership: Ownership, share: Share) -> BranchArrays:
     )
 
 
-def _spread(
+def spread(
     given: npt.NDArray[_Scalar],
     counts: npt.NDArray[np.int32],
     kind: int,
@@ -88,13 +88,13 @@ def _spread(
     return full
 
 
-def _versions(
+def spread_versions(
     spans: Runs, runs: Runs, counts: npt.NDArray[np.int32], sampled: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int32]:
     """The policy version of each token. Nearly always each turn has one, and then its run tells for all of them."""
     run_sampled = runs[:, 0] == RunKind.SAMPLED
     if not np.array_equal(spans[:, 1], runs[run_sampled, 1]):
-        return _spread(spans[:, 0].repeat(spans[:, 1]), counts, VERSIONS, sampled, -1)
+        return spread(spans[:, 0].repeat(spans[:, 1]), counts, VERSIONS, sampled, -1)
     versions = np.full(len(runs), -1, np.int32)
     versions[run_sampled] = spans[:, 0]
     return versions.repeat(runs[:, 1])
