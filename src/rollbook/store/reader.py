@@ -119,7 +119,7 @@ class RunReader(TraceSource, StoredSource):
         self._segments[path] = segment
         for entry in entries:
             owner = self._owner.setdefault(entry.rollout, path)
-            if file_order(self.folder, owner) < file_order(self.folder, path):
+            if owner != path and file_order(self.folder, owner) < file_order(self.folder, path):
                 self._owner[entry.rollout] = path
 
     def _check(self) -> None:

@@ -20,7 +20,7 @@ from rollbook.errors import ConfigError, StoreError
 from rollbook.trace.branch_arrays import spread, spread_versions
 from rollbook.trace.call import Call, Finish, LogprobKind, Sampling
 from rollbook.trace.checks import columns_fit
-from rollbook.trace.ending import is_reward
+from rollbook.trace.ending import Ending, is_reward
 from rollbook.trace.node import (
     COLUMN_KINDS,
     LOGPROBS,
@@ -111,6 +111,7 @@ class OpenedTrace:
     tail: TraceTail
     calls: list[_CallPart]
     columns: TokenPart
+    ending: Ending
 
     @property
     def id(self) -> str:
@@ -139,19 +140,20 @@ def open_stored(stored: StoredTrace) -> OpenedTrace | None:
         columns = decode_tokens(stored.section("tokens"))
     except (msgspec.MsgspecError, ValueError, ConfigError, StoreError):
         return None  # what is wrong with it, if anything, is told on the general way
-    nodes = len(columns.counts) // (_BYTES * TABLE_WIDTH)
+    ending, nodes = tail.ending, len(columns.counts) // (_BYTES * TABLE_WIDTH)
+    if ending is None:
+        return None
     common = (
         head.tokens
         and head.rollout == stored.rollout
         and head.agent.trainable
         and all(policy.trainable for policy in head.policies)
         and not (calls.edges or calls.first_call or calls.first_edge or tail.turn_rewards)
-        and tail.ending is not None
         and _rewards_fit(tail)
         and len(columns.logprobs)
         and all(_call_fits(call, len(head.policies), nodes) for call in calls.calls)
     )
-    return OpenedTrace(head, tail, calls.calls, columns) if common else None
+    return OpenedTrace(head, tail, calls.calls, columns, ending) if common else None
 
 
 def _rewards_fit(tail: TraceTail) -> bool:
@@ -275,8 +277,8 @@ class _Block:
                     turn_rewards=(),
                     advantage=advantages[place],
                     rollout_trained=trace.sampled,
-                    ending=tail.ending,
-                    truncated=tail.ending is not None and tail.ending.truncated,
+                    ending=trace.ending,
+                    truncated=trace.ending.truncated,
                     min_version=min(known, default=None),
                     max_version=max(known, default=None),
                     run=head.run,
@@ -302,7 +304,9 @@ def _sampled_by(trace: OpenedTrace, calls: list[int]) -> tuple[frozenset[Logprob
     first: dict[object, Sampling] = {}
     kinds: set[LogprobKind] = set()
     fit = True
-    for kind, raw in dict.fromkeys([(each.logprob_kind, bytes(each.sampling)) for each in map(trace.calls.__getitem__, calls)]):
+    for kind, raw in dict.fromkeys(
+        [(each.logprob_kind, bytes(each.sampling)) for each in map(trace.calls.__getitem__, calls)]
+    ):
         sampling = _sampling(raw)
         first.setdefault(sampling.transform, sampling)
         fit = fit and _fits(kind, raw)
