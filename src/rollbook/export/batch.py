@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rollbook.errors import UsageError
-from rollbook.export.fields import check_sample
+from rollbook.export.fields import check_numbers, check_sample
 from rollbook.export.files import refuse_taken, replacing
 from rollbook.export.forms import BlockWriter, Form, Writer, find_form, open_writer
 from rollbook.export.report import ExportReport, snapshot
@@ -121,15 +121,19 @@ class _Job:
         held: list[tuple[StoredTrace, OpenedTrace]] = []
         for stored in source:
             opened = open_stored(stored)
-            if opened is not None and self._goes_whole(opened):
+            common = opened is not None and self._goes_whole(opened)
+            if opened is not None and common:
                 held.append((stored, opened))
-                if len(held) < _TOGETHER:
-                    continue
-            self._take_held(held, writer)
-            held.clear()
-            if (opened is None or not self._goes_whole(opened)) and (trace := stored.trace()) is not None:
-                self.take(trace, writer)
+            if not common or len(held) == _TOGETHER:
+                self._take_held(held, writer)
+                held.clear()
+            if not common:
+                self._take_alone(stored, writer)
         self._take_held(held, writer)
+
+    def _take_alone(self, stored: StoredTrace, writer: Writer) -> None:
+        if (trace := stored.trace()) is not None:
+            self.take(trace, writer)
 
     def _goes_whole(self, opened: OpenedTrace) -> bool:
         """True where the rollout votes and is not too long, so that all of it trains."""
@@ -146,8 +150,7 @@ class _Job:
         block = stored_samples([opened for _, opened in held], [self.advantages.get(each.id) for _, each in held])
         if block is None:
             for stored, _ in held:
-                if (trace := stored.trace()) is not None:
-                    self.take(trace, writer)
+                self._take_alone(stored, writer)
             return
         self.rollouts += len(block.samples)
         recorded = sum(sample.rollout in self.dispositions for sample in block.samples)
@@ -155,6 +158,7 @@ class _Job:
         tokens = sum(opened.sampled for _, opened in held)
         self.ledger += TokenLedger(tokens, tokens)
         for sample in block.samples:
+            check_numbers(sample)  # the arrays of a block fit each other, and all of what was sampled trains
             self._count(sample)
         if isinstance(writer, BlockWriter):
             writer.write_block(block)
@@ -184,12 +188,12 @@ class _Job:
             self._write(sample, writer)
 
     def _write(self, sample: Sample, writer: Writer) -> None:
+        check_sample(sample)
         self._count(sample)
         writer.write(sample)
 
     def _count(self, sample: Sample) -> None:
         """Enter one sample into the account; refuse what may not be exported."""
-        check_sample(sample)
         if (problem := _unfit(sample)) is not None:
             if not self.allow_unfit:
                 raise UsageError(problem)

@@ -94,8 +94,10 @@ class Batches:
     def flush(self) -> None:
         """Give away what is held."""
         if self._rows:
-            columns = [self._column(name) for name in _SCALARS] + [self._lists(name) for name in _ARRAYS]
-            self._write(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+            columns = {name: self._column(name) for name in _SCALARS}
+            for name in _ARRAYS:
+                columns[name] = self._lists(name, columns)
+            self._write(pa.RecordBatch.from_arrays(list(columns.values()), schema=self._schema))
         self._rows, self._pieces, self._lengths, self._tokens = [], [], [], 0
 
     def _take(self, samples: Iterable[Sample], pieces: Mapping[str, npt.NDArray[Any]], lengths: Sequence[int]) -> None:
@@ -121,9 +123,11 @@ class Batches:
     def _column(self, name: str) -> Any:
         return pa.array([row[name] for row in self._rows], self._schema.field(name).type)
 
-    def _lists(self, name: str) -> Any:
-        """One column of lists; a sample that lacks the array has null."""
+    def _lists(self, name: str, columns: Mapping[str, Any]) -> Any:
+        """One column of lists; a sample that lacks the array has null. `columns`: those that are made already."""
         found = [piece.get(name) for piece in self._pieces]
+        if name == "loss_mask" and all(piece["sampled"] is piece[name] for piece in self._pieces):
+            return columns["sampled"]
         given: list[npt.NDArray[Any]] = [array for array in found if array is not None]
         joined = np.concatenate(given) if given else np.zeros(0, np.float32)
         whole = len(given) == len(found)

@@ -7,6 +7,7 @@ number back, and a float64 holds each of these decimals so closely that its own 
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import msgspec
@@ -62,7 +63,7 @@ def spell_floats(array: npt.NDArray[np.float32], decimals: npt.NDArray[np.float6
         decimals[~absent] = shortest(array[~absent])
     edges = [0, *(np.flatnonzero(absent[1:] != absent[:-1]) + 1).tolist(), len(array)]
     parts: list[bytes] = []
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         if start < end:
             parts.append(
                 (b"null," * (end - start))[:-1] if absent[start] else _encode(decimals[start:end].tolist())[1:-1]

@@ -47,7 +47,7 @@ from rollbook.errors import RecordError, UsageError
 from rollbook.trace.call import Sampling
 from rollbook.trace.sample import Sample
 
-__all__ = ["arrays", "check_sample", "plain_samplings", "scalars"]
+__all__ = ["arrays", "check_numbers", "check_sample", "plain_samplings", "scalars"]
 
 
 def arrays(sample: Sample) -> dict[str, npt.NDArray[Any]]:
@@ -104,6 +104,12 @@ def check_sample(sample: Sample) -> None:
         raise RecordError(f"{where}: the sample trains no token; there are no placeholder rows")
     if any(len(array) != len(sample) for array in arrays(sample).values()):
         raise RecordError(f"{where}: the arrays of the sample differ in length")
+    check_numbers(sample)
+
+
+def check_numbers(sample: Sample) -> None:
+    """The part of `check_sample` that is about rewards and advantages."""
+    where = f"rollout {sample.rollout!a}, branch {sample.branch}"
     numbers = (sample.reward, *sample.reward_parts.values(), *(value for _, value in sample.turn_rewards))
     if not all(number is None or math.isfinite(number) for number in numbers):
         raise RecordError(f"{where}: a reward is not finite")

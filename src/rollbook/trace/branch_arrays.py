@@ -17,6 +17,8 @@ from rollbook.trace.runs import RunKind, Runs
 
 __all__ = ["BranchArrays", "branch_arrays", "spread", "spread_versions"]
 
+_NO_PLACES = np.zeros(0, np.intp)
+
 _Scalar = TypeVar("_Scalar", np.int32, np.float32)
 
 
@@ -80,10 +82,10 @@ def spread(
     `counts`: the rows of the branch's nodes in each column; `kind`: the column that the values come from.
     """
     full = np.full(len(sampled), absent, given.dtype)
-    if len(given) == np.count_nonzero(sampled):
-        full[sampled] = given
-    elif len(given):
-        places = np.flatnonzero(sampled)
+    places = np.flatnonzero(sampled) if len(given) else _NO_PLACES
+    if len(given) == len(places):
+        full[places] = given  # by places: several times as fast as by mask
+    else:
         full[places[np.repeat(counts[:, kind] > 0, counts[:, SAMPLED])]] = given
     return full
 

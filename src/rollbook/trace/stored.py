@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from rollbook.errors import ConfigError, StoreError
 from rollbook.trace.branch_arrays import spread, spread_versions
-from rollbook.trace.call import Call, Finish, LogprobKind, Sampling
+from rollbook.trace.call import LogprobKind, Sampling
 from rollbook.trace.checks import columns_fit
 from rollbook.trace.ending import Ending, is_reward
 from rollbook.trace.node import (
@@ -36,7 +36,7 @@ from rollbook.trace.node import (
 )
 from rollbook.trace.record import Agent, ScoringStatus, TraceTail
 from rollbook.trace.runs import RunKind
-from rollbook.trace.sample import Sample, logprobs_fit
+from rollbook.trace.sample import Sample, kind_fits
 from rollbook.trace.trace import Trace
 from rollbook.trace.wire import TokenPart, as_column, decode_tokens
 
@@ -309,7 +309,7 @@ def _sampled_by(trace: OpenedTrace, calls: list[int]) -> tuple[frozenset[Logprob
     ):
         sampling = _sampling(raw)
         first.setdefault(sampling.transform, sampling)
-        fit = fit and _fits(kind, raw)
+        fit = fit and kind_fits(kind, sampling)
         if kind is not None:
             kinds.add(kind)
     return frozenset(kinds), tuple(first.values()), fit
@@ -318,10 +318,6 @@ def _sampled_by(trace: OpenedTrace, calls: list[int]) -> tuple[frozenset[Logprob
 @lru_cache(maxsize=4096)
 def _sampling(raw: bytes) -> Sampling:
     return msgspec.msgpack.decode(raw, type=Sampling)
-
-
-def _fits(kind: LogprobKind | None, raw: bytes) -> bool:
-    return logprobs_fit(Call(sampling=_sampling(raw), logprob_kind=kind, finish=Finish.STOP))
 
 
 _BYTES = 4
