@@ -121,8 +121,8 @@ MUTANTS = [
     Mutant(
         "an export has the old rewards",
         "export/batch.py",
-        "rescored_all(source.traces(), self.rewards)",
-        "source.traces()",
+        "rescored(trace, self.rewards.get(trace.id))",
+        "trace",
         "tests/export/test_credit.py::test_a_later_reward_goes_with_the_row",
     ),
     Mutant(

@@ -11,25 +11,30 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rollbook.errors import UsageError
-from rollbook.export.fields import check_sample
+from rollbook.export.fields import check_numbers, check_sample
 from rollbook.export.files import refuse_taken, replacing
-from rollbook.export.forms import Form, Writer, find_form, open_writer
+from rollbook.export.forms import BlockWriter, Form, Writer, find_form, open_writer
 from rollbook.export.report import ExportReport, snapshot
 from rollbook.trace.annotation import Annotation, fold
-from rollbook.trace.disposition import DEFAULT_RULES, decide
+from rollbook.trace.disposition import DEFAULT_RULES, decide, decide_tail
 from rollbook.trace.ending import Disposition, EndingRules
 from rollbook.trace.facts import Reward
 from rollbook.trace.facts import advantages as recorded_advantages
 from rollbook.trace.facts import dispositions as recorded_dispositions
+<<<<<<< HEAD
 from rollbook.trace.facts import rewards as recorded_rewards
 from rollbook.trace.protocols import TraceSource
-from rollbook.trace.rescored import rescored_all
+from rollbook.trace.rescored import rescored
+=======
+from rollbook.trace.protocols import StoredSource, TraceSource
+>>>>>>> samples
 from rollbook.trace.sample import LossReason, Sample, SampleSet, TokenLedger, samples
+from rollbook.trace.stored import OpenedTrace, StoredTrace, open_stored, stored_samples
 from rollbook.trace.trace import Trace
 
 __all__ = ["export"]
@@ -117,14 +122,70 @@ class _Job:
 
     def run(self, source: TraceSource, writer: Writer) -> None:
         """Write the samples of all traces."""
-        for trace in rescored_all(source.traces(), self.rewards):
-            self.take(trace, writer)
+        if isinstance(source, StoredSource):
+            self.take_stored(source.stored(), writer)
+        else:
+            for trace in source.traces():
+                self.take(trace, writer)
         if not self.written:
             raise UsageError(f"no rollout of this batch gives a sample: {self.why_empty()}")
         writer.finish()
 
+    def take_stored(self, source: Iterable[StoredTrace], writer: Writer) -> None:
+        """Write the samples of all traces; what is of the common case is made several traces at a time."""
+        held: list[tuple[StoredTrace, OpenedTrace]] = []
+        for stored in source:
+            opened = open_stored(stored)
+            common = opened is not None and self._goes_whole(opened)
+            if opened is not None and common:
+                held.append((stored, opened))
+            if not common or len(held) == _TOGETHER:
+                self._take_held(held, writer)
+                held.clear()
+            if not common:
+                self._take_alone(stored, writer)
+        self._take_held(held, writer)
+
+    def _take_alone(self, stored: StoredTrace, writer: Writer) -> None:
+        if (trace := stored.trace()) is not None:
+            self.take(trace, writer)
+
+    def _goes_whole(self, opened: OpenedTrace) -> bool:
+        """True where the rollout votes and is not too long, so that all of it trains, and is as it was stored."""
+        if opened.id in self.rewards or opened.id in self.turn_advantages:
+            return False
+        if self.max_tokens is not None and opened.tokens > self.max_tokens:
+            return False
+        disposition = self.dispositions.get(opened.id)
+        return (
+            decide_tail(opened.ending, opened.tail, self.rules, trains=True) if disposition is None else disposition
+        ).votes
+
+    def _take_held(self, held: Sequence[tuple[StoredTrace, OpenedTrace]], writer: Writer) -> None:
+        if not held:
+            return
+        block = stored_samples([opened for _, opened in held], [self.advantages.get(each.id) for _, each in held])
+        if block is None:
+            for stored, _ in held:
+                self._take_alone(stored, writer)
+            return
+        self.rollouts += len(block.samples)
+        recorded = sum(sample.rollout in self.dispositions for sample in block.samples)
+        self.decided += Counter(recorded=recorded, rules=len(block.samples) - recorded)
+        tokens = sum(opened.sampled for _, opened in held)
+        self.ledger += TokenLedger(tokens, tokens)
+        for sample in block.samples:
+            check_numbers(sample)  # the arrays of a block fit each other, and all of what was sampled trains
+            self._count(sample)
+        if isinstance(writer, BlockWriter):
+            writer.write_block(block)
+        else:
+            for sample in block.samples:
+                writer.write(sample)
+
     def take(self, trace: Trace, writer: Writer) -> None:
         """Write the samples of one trace."""
+        trace = rescored(trace, self.rewards.get(trace.id))
         self.rollouts += 1
         if not trace.head.tokens:
             self.refused["no_token_ids"] += 1
@@ -147,11 +208,15 @@ class _Job:
 
     def _write(self, sample: Sample, writer: Writer) -> None:
         check_sample(sample)
+        self._count(sample)
+        writer.write(sample)
+
+    def _count(self, sample: Sample) -> None:
+        """Enter one sample into the account; refuse what may not be exported."""
         if (problem := _unfit(sample)) is not None:
             if not self.allow_unfit:
                 raise UsageError(problem)
             self.unfit += 1
-        writer.write(sample)
         self.written += 1
         self.without_advantage += sample.advantage is None
 
@@ -182,6 +247,9 @@ class _Job:
             snapshot=snapshot(facts),
         )
 
+
+_TOGETHER = 16
+"""Stored traces whose samples are made at once: enough to spread numpy's cost a call, and little memory."""
 
 _REMEDIES = {
     LossReason.NO_VOTE: "Only rollouts that vote are trained: those that have a reward and were not dropped. `rollbook "
