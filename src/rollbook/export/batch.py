@@ -26,13 +26,9 @@ from rollbook.trace.ending import Disposition, EndingRules
 from rollbook.trace.facts import Reward
 from rollbook.trace.facts import advantages as recorded_advantages
 from rollbook.trace.facts import dispositions as recorded_dispositions
-<<<<<<< HEAD
 from rollbook.trace.facts import rewards as recorded_rewards
-from rollbook.trace.protocols import TraceSource
-from rollbook.trace.rescored import rescored
-=======
 from rollbook.trace.protocols import StoredSource, TraceSource
->>>>>>> samples
+from rollbook.trace.rescored import rescored
 from rollbook.trace.sample import LossReason, Sample, SampleSet, TokenLedger, samples
 from rollbook.trace.stored import OpenedTrace, StoredTrace, open_stored, stored_samples
 from rollbook.trace.trace import Trace
