@@ -17,6 +17,7 @@ from pathlib import Path
 
 from bench.corpus import Corpus
 from bench.effort import FULL, QUICK, Effort
+from bench.exporting import measure_exports
 from bench.http import measure_http
 from bench.importing import measure_import
 from bench.memory import measure_memory
@@ -46,6 +47,7 @@ def measure(effort: Effort, scratch: Path, cache: Path | None = None) -> Iterato
     yield from measure_memory(maker, effort)
     yield from measure_samples(maker, effort)
     yield from measure_store(maker, scratch, effort)
+    yield from measure_exports(corpus, scratch, effort)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

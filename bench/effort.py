@@ -25,6 +25,10 @@ class Effort:
     """Of these, so many make one try."""
     journalled: int
     """Rollouts that are stored turn by turn."""
+    exported: int
+    """Rollouts of the run that is exported."""
+    export_repeats: int
+    """Tries of each form."""
     reads: int
     """Traces read one at a time."""
     chat_turns: tuple[int, ...]
@@ -63,6 +67,8 @@ FULL = Effort(
     stored=2_000,
     batch=100,
     journalled=200,
+    exported=10_000,
+    export_repeats=2,
     reads=400,
     chat_turns=(20, 100),
     chats=5,
@@ -86,6 +92,8 @@ QUICK = Effort(
     stored=20,
     batch=10,
     journalled=4,
+    exported=40,
+    export_repeats=1,
     reads=10,
     chat_turns=(20,),
     chats=1,

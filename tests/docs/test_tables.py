@@ -25,7 +25,7 @@ WIDE = {
     DOCS / "benchmarks.md": "its table is written by the benchmark",
 }
 """Page -> why its tables may be wider than 100 columns."""
-ARRAYS = {"token_ids", "sampled", "loss_mask", "logprobs", "policy_version", "turn_id"}
+ARRAYS = {"token_ids", "sampled", "loss_mask", "logprobs", "policy_version", "turn_id", "advantages"}
 
 
 def rows(page: Path, head: str) -> list[list[str]]:

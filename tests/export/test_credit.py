@@ -82,3 +82,21 @@ def test_explain_tells_the_turns_and_the_newest_reward(tmp_path: Path) -> None:
     assert told is not None
     assert told.turns == {0: 0.25, 1: 0.0}
     assert [each.reward for each in told.members] == [0.75, 3.0]
+
+
+def test_a_stored_run_is_exported_with_what_came_later(tmp_path: Path) -> None:
+    traces, notes = credited()
+    plain = [attempt("c", 1.0, member=2), attempt("d", 1.0, member=3)]
+    with RunWriter.create(tmp_path / "run") as writer:
+        for trace in [*traces, *plain]:
+            writer.begin(trace)
+            writer.turn(trace)
+            writer.seal(trace)
+        writer.annotate(notes)
+        value = msgspec.to_builtins(facts.Reward(total=3.0))
+        writer.annotate([Annotation(producer="score", name="reward", rollout="c", step=1, value=value)])
+    export(open_run(tmp_path / "run"), "jsonl", tmp_path / "out.jsonl")
+    found = {row["rollout"]: row for row in rows(tmp_path / "out.jsonl")}
+    assert [found[name]["reward"] for name in "acd"] == [0.75, 3.0, 1.0]
+    assert found["a"]["advantages"] is not None
+    assert found["d"]["advantages"] is None

@@ -17,7 +17,7 @@ def test_each_form_opens(name: str) -> None:
 
 
 def test_an_unknown_form_is_refused_with_those_there_are() -> None:
-    with pytest.raises(UsageError, match="no form 'csv'; forms: jsonl, parquet"):
+    with pytest.raises(UsageError, match="no form 'csv'; forms: arrow, jsonl, parquet"):
         find_form("csv")
 
 

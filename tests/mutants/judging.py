@@ -26,11 +26,11 @@ MUTANTS = [
         "what_if.py::test_open_groups_take_no_part",
     ),
     mutant(
-        "what came late comes back",
+        "what was too stale comes back",
         "closing_again",
-        "if rollout in stale or each.rule.startswith(LATE)",
-        "if False",
-        "what_if.py::test_what_came_late_stays_late",
+        "dispositions(notes).items() if rollout in stale}",
+        "dispositions(notes).items() if False}",
+        "what_if.py::test_what_was_too_stale_stays_dropped",
     ),
     mutant(
         "attempts that never ran count",
@@ -121,8 +121,8 @@ MUTANTS = [
     Mutant(
         "an export has the old rewards",
         "export/batch.py",
-        "rescored_all(source.traces(), self.rewards)",
-        "source.traces()",
+        "rescored(trace, self.rewards.get(trace.id))",
+        "trace",
         "tests/export/test_credit.py::test_a_later_reward_goes_with_the_row",
     ),
     Mutant(

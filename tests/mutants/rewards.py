@@ -44,26 +44,26 @@ MUTANTS = [
     ),
     ruled(
         "a failed scorer leaves the vote",
-        "if trace.tail.scoring.status is ScoringStatus.FAILED:",
+        "if tail.scoring.status is ScoringStatus.FAILED:",
         "if False:",
         "test_without_a_reward_there_is_no_vote",
     ),
     ruled(
         "no reward is a vote",
-        "if trace.reward is None:",
+        "if tail.reward is None:",
         "if False:",
         "test_without_a_reward_there_is_no_vote",
     ),
     ruled(
         "a rollout of which no turn trains votes",
-        "if all(turn.mark is not None for turn in trace.turns()):",
-        "if False:",
+        "    if not trains:",
+        "    if False:",
         "test_where_no_turn_trains_there_is_no_vote",
     ),
     ruled(
         "rejected turns train",
-        "all(turn.mark is not None for turn in trace.turns())",
-        "not any(True for _ in trace.turns())",
+        "any(turn not in trace.graph.marks for turn in turns)",
+        "len(turns) > 0",
         "test_where_no_turn_trains_there_is_no_vote",
     ),
     ruled(

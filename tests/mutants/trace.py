@@ -314,13 +314,13 @@ SAMPLES = [
     sample("calls are known", "all_given and ", "", "test_logprobs_without_a_known_call_never_fit"),
     sample(
         "raw fits only untransformed",
-        "return not call.sampling.changes_distribution",
+        "return not sampling.changes_distribution",
         "return True",
         "test_logprobs_fit_the_distribution_that_was_sampled[raw-sampling2-False]",
     ),
     sample(
         "temperature fits only untruncated",
-        "return not call.sampling.truncates",
+        "return not sampling.truncates",
         "return True",
         "test_logprobs_fit_the_distribution_that_was_sampled[temperature-sampling5-False]",
     ),

@@ -18,6 +18,7 @@ from rollbook.run.what_if import next_step, rules_from
 from rollbook.store import RunReader, RunWriter
 from rollbook.trace import (
     Annotation,
+    Disposition,
     Drop,
     EndingKind,
     EndingRules,
@@ -301,3 +302,19 @@ def test_what_is_judged_again_opens_and_closes_nothing(tmp_path: Path) -> None:
     assert stood.closed == 0
     keep(source, close_again(judged(tmp_path / "other", WORKED_EXAMPLE, group=8), Judging(rules=EndingRules()), {}))
     assert standing(source) == stood
+
+
+def test_what_was_too_stale_stays_dropped(tmp_path: Path) -> None:
+    source = judged(tmp_path / "run", WORKED_EXAMPLE, group=8)
+    lost = WORKED_EXAMPLE[0].rollout
+    stale = msgspec.to_builtins(facts.Staleness(finished=3, taken=9, dropped=True))
+    decided = msgspec.to_builtins(Disposition(Fate.DROPPED, "staleness: oldest at most 2"))
+    with RunWriter.open(tmp_path / "run") as writer:
+        writer.annotate(
+            Annotation(producer="stream", name=name, rollout=lost, value=value)
+            for name, value in ((facts.STALENESS, stale), (facts.DISPOSITION, decided))
+        )
+    found = what_if(source, rules=rules_from({"submitted": {"reward": 1.0}}))
+    assert found.verdict.values[lost] is None
+    assert found.verdict.dispositions[lost].rule == "staleness: oldest at most 2"
+    assert found.verdict.values[WORKED_EXAMPLE[1].rollout] == pytest.approx(0.2), "four of five others count as 1"

@@ -10,28 +10,30 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rollbook.errors import UsageError
-from rollbook.export.fields import check_sample
+from rollbook.export.fields import check_numbers, check_sample
 from rollbook.export.files import refuse_taken, replacing
 from rollbook.export.fitness import unfit
-from rollbook.export.forms import Form, Writer, find_form, open_writer
+from rollbook.export.forms import BlockWriter, Form, Writer, find_form, open_writer
 from rollbook.export.recorded import Recorded
 from rollbook.export.report import ExportReport, snapshot
 from rollbook.trace.annotation import Annotation, fold
 from rollbook.trace.disposition import DEFAULT_RULES
 from rollbook.trace.ending import Disposition, EndingRules
-from rollbook.trace.protocols import TraceSource
+from rollbook.trace.protocols import StoredSource, TraceSource
+from rollbook.trace.rescored import rescored
 from rollbook.trace.sample import LossReason, Sample, SampleSet, TokenLedger
+from rollbook.trace.stored import OpenedTrace, StoredTrace, open_stored, stored_samples
 from rollbook.trace.trace import Trace
 
 __all__ = ["account_beside", "export"]
 
 
-def export(
+def export(  # noqa: PLR0913 - one keyword for each thing that the report tells
     source: TraceSource,
     form: str,
     out: str | Path,
@@ -39,6 +41,7 @@ def export(
     rules: EndingRules = DEFAULT_RULES,
     dispositions: Mapping[str, Disposition] | None = None,
     advantages: Mapping[str, float | None] | None = None,
+    turn_advantages: Mapping[str, Mapping[int, float]] | None = None,
     annotations: Sequence[Annotation] | None = None,
     max_tokens: int | None = None,
     allow_unfit_logprobs: bool = False,
@@ -46,8 +49,9 @@ def export(
 ) -> ExportReport:
     """Write the samples of a batch to `out` in one of `FORMS`.
 
-    `dispositions` and `advantages`: by rollout, before what the annotations say. `rules`: for rollouts on which nobody
-    decided. `annotations`: the snapshot to use (None: the source's, as they are now).
+    `dispositions` and `advantages`: by rollout, before what the annotations say. `turn_advantages`: by rollout and
+    number of the turn; turns that are not named have the rollout's. `rules`: for rollouts on which nobody decided.
+    `annotations`: the snapshot to use (None: the source's, as they are now).
     `max_tokens`: longer branches do not train. `allow_unfit_logprobs`: for trainers that can correct them; said in
     the report.
 
@@ -56,7 +60,14 @@ def export(
     """
     chosen, path = find_form(form), Path(out)
     facts = fold(source.annotations() if annotations is None else annotations)
-    recorded = Recorded.of(facts, rules=rules, dispositions=dispositions, advantages=advantages, max_tokens=max_tokens)
+    recorded = Recorded.of(
+        facts,
+        rules=rules,
+        dispositions=dispositions,
+        advantages=advantages,
+        turn_advantages=turn_advantages,
+        max_tokens=max_tokens,
+    )
     job = _Job(recorded=recorded, allow_unfit=allow_unfit_logprobs)
     account_path = account_beside(path)
     refuse_taken(path, overwrite=overwrite)  # the file that was named is told of before the one beside it
@@ -72,7 +83,6 @@ def export(
 
 
 def account_beside(path: Path) -> Path:
-    """Where the report of an export to `path` stands; raises `UsageError` where that names no file."""
     if not path.name:
         raise UsageError(f"'{path}' names no file")
     return path.with_name(f"{path.name}.report.json")
@@ -96,14 +106,61 @@ class _Job:
 
     def run(self, source: TraceSource, writer: Writer) -> None:
         """Write the samples of all traces."""
-        for trace in self.recorded.traces(source):
-            self.take(trace, writer)
+        if isinstance(source, StoredSource):
+            self.take_stored(source.stored(), writer)
+        else:
+            for trace in source.traces():
+                self.take(trace, writer)
         if not self.written:
             raise UsageError(f"no rollout of this batch gives a sample: {self.why_empty()}")
         writer.finish()
 
+    def take_stored(self, source: Iterable[StoredTrace], writer: Writer) -> None:
+        """Write the samples of all traces; what is of the common case is made several traces at a time."""
+        held: list[tuple[StoredTrace, OpenedTrace]] = []
+        for stored in source:
+            opened = open_stored(stored)
+            common = opened is not None and self.recorded.goes_whole(opened)
+            if opened is not None and common:
+                held.append((stored, opened))
+            if not common or len(held) == _TOGETHER:
+                self._take_held(held, writer)
+                held.clear()
+            if not common:
+                self._take_alone(stored, writer)
+        self._take_held(held, writer)
+
+    def _take_alone(self, stored: StoredTrace, writer: Writer) -> None:
+        if (trace := stored.trace()) is not None:
+            self.take(trace, writer)
+
+    def _take_held(self, held: Sequence[tuple[StoredTrace, OpenedTrace]], writer: Writer) -> None:
+        if not held:
+            return
+        block = stored_samples(
+            [opened for _, opened in held], [self.recorded.advantages.get(each.id) for _, each in held]
+        )
+        if block is None:
+            for stored, _ in held:
+                self._take_alone(stored, writer)
+            return
+        self.rollouts += len(block.samples)
+        recorded = sum(sample.rollout in self.recorded.dispositions for sample in block.samples)
+        self.decided += Counter(recorded=recorded, rules=len(block.samples) - recorded)
+        tokens = sum(opened.sampled for _, opened in held)
+        self.ledger += TokenLedger(tokens, tokens)
+        for sample in block.samples:
+            check_numbers(sample)  # the arrays of a block fit each other, and all of what was sampled trains
+            self._count(sample)
+        if isinstance(writer, BlockWriter):
+            writer.write_block(block)
+        else:
+            for sample in block.samples:
+                writer.write(sample)
+
     def take(self, trace: Trace, writer: Writer) -> None:
         """Write the samples of one trace."""
+        trace = rescored(trace, self.recorded.rewards.get(trace.id))
         self.rollouts += 1
         if not trace.head.tokens:
             self.refused["no_token_ids"] += 1
@@ -119,11 +176,15 @@ class _Job:
 
     def _write(self, sample: Sample, writer: Writer) -> None:
         check_sample(sample)
+        self._count(sample)
+        writer.write(sample)
+
+    def _count(self, sample: Sample) -> None:
+        """Enter one sample into the account; refuse what may not be exported."""
         if (problem := unfit(sample)) is not None:
             if not self.allow_unfit:
                 raise UsageError(problem)
             self.unfit += 1
-        writer.write(sample)
         self.written += 1
         self.without_advantage += sample.advantage is None
 
@@ -154,6 +215,9 @@ class _Job:
             snapshot=snapshot(facts),
         )
 
+
+_TOGETHER = 16
+"""Stored traces whose samples are made at once: enough to spread numpy's cost a call, and little memory."""
 
 _REMEDIES = {
     LossReason.NO_VOTE: "Only rollouts that vote are trained: those that have a reward and were not dropped. `rollbook "

@@ -36,6 +36,7 @@ The text of endings is left out: it is for people.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -43,9 +44,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rollbook.errors import RecordError, UsageError
+from rollbook.trace.call import Sampling
 from rollbook.trace.sample import Sample
 
-__all__ = ["arrays", "check_sample", "scalars"]
+__all__ = ["arrays", "check_numbers", "check_sample", "plain_samplings", "scalars"]
 
 
 def arrays(sample: Sample) -> dict[str, npt.NDArray[Any]]:
@@ -61,8 +63,13 @@ def arrays(sample: Sample) -> dict[str, npt.NDArray[Any]]:
     return found if sample.advantages is None else found | {"advantages": sample.advantages}
 
 
-def scalars(sample: Sample) -> dict[str, Any]:
-    """All fields but the arrays, as plain data."""
+def plain_samplings(samplings: tuple[Sampling, ...]) -> Any:
+    """Samplings as plain data."""
+    return [msgspec.to_builtins(sampling) for sampling in samplings]
+
+
+def scalars(sample: Sample, *, samplings: Callable[[tuple[Sampling, ...]], Any] = plain_samplings) -> dict[str, Any]:
+    """All fields but the arrays, as plain data; `samplings` puts the samplings into a form's own."""
     ending = sample.ending
     return {
         "run": sample.run,
@@ -85,7 +92,7 @@ def scalars(sample: Sample) -> dict[str, Any]:
         "max_version": sample.max_version,
         "logprob_kinds": sorted(str(kind) for kind in sample.logprob_kinds),
         "logprobs_fit": sample.logprobs_fit,
-        "samplings": [msgspec.to_builtins(sampling) for sampling in sample.samplings],
+        "samplings": samplings(sample.samplings),
     }
 
 
@@ -97,6 +104,12 @@ def check_sample(sample: Sample) -> None:
         raise RecordError(f"{where}: the sample trains no token; there are no placeholder rows")
     if any(len(array) != len(sample) for array in arrays(sample).values()):
         raise RecordError(f"{where}: the arrays of the sample differ in length")
+    check_numbers(sample)
+
+
+def check_numbers(sample: Sample) -> None:
+    """The part of `check_sample` that is about rewards and advantages."""
+    where = f"rollout {sample.rollout!a}, branch {sample.branch}"
     numbers = (sample.reward, *sample.reward_parts.values(), *(value for _, value in sample.turn_rewards))
     if not all(number is None or math.isfinite(number) for number in numbers):
         raise RecordError(f"{where}: a reward is not finite")

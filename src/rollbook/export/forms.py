@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, Protocol, cast, runtime_checkable
 
 from rollbook.errors import UsageError, optional
 from rollbook.trace.sample import Sample
+from rollbook.trace.stored import SampleBlock
 
-__all__ = ["FORMS", "Form", "Writer", "open_writer"]
+__all__ = ["FORMS", "BlockWriter", "Form", "Writer", "open_writer"]
 
 
 class Writer(Protocol):
@@ -31,6 +32,15 @@ class Writer(Protocol):
     def release(self) -> None:
         """Let go of the file without another byte. Called last, also after `finish` and after an error; raises
         nothing."""
+        ...
+
+
+@runtime_checkable
+class BlockWriter(Writer, Protocol):
+    """A writer that takes several samples at once."""
+
+    def write_block(self, block: SampleBlock) -> None:
+        """Take the samples of a block, in their order."""
         ...
 
 
@@ -58,6 +68,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         form.name: form
         for form in (
             Form("jsonl", "One sample per line, as JSON.", "rollbook.export.jsonl"),
+            Form("arrow", "One sample per row, an Arrow stream.", "rollbook.export.arrow", "pyarrow", "parquet"),
             Form("parquet", "One sample per row, arrays as lists.", "rollbook.export.parquet", "pyarrow", "parquet"),
             Form("slime", "A debug rollout file, from which slime and Miles train.", "rollbook.export.slime_file"),
         )

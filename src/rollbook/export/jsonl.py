@@ -1,35 +1,48 @@
 """JSON Lines: one sample per line, fields as in `rollbook.export.fields`.
 
 Rules: ids and masks are lists of whole numbers; a logprob is written as the shortest decimal that gives the same
-float32 back, and an absent one as null; a lone surrogate in an id is written as its ``\\\\uXXXX`` escape, so each line
-is ASCII.
+float32 back, and an absent one as null, as is an array that the sample does not have; a lone surrogate in an id is
+written as its ``\\\\uXXXX`` escape, so each line is ASCII.
 """
 
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from rollbook.export.fields import arrays, scalars
+from rollbook.export.decimals import shortest, spell, spell_floats
+from rollbook.export.fields import arrays, plain_samplings, scalars
+from rollbook.trace.call import Sampling
 from rollbook.trace.sample import Sample
+from rollbook.trace.stored import SampleBlock
 
 __all__ = ["JsonlWriter", "open_writer"]
 
 
 class JsonlWriter:
-    """Writes a line for each sample; holds one line at most."""
+    """Writes a line for each sample; holds the lines of one block at most."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
 
     def write(self, sample: Sample) -> None:
-        text = json.dumps(scalars(sample), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-        spelled = {"advantages": "null"} | {name: _spell(array) for name, array in arrays(sample).items()}
-        parts = (f',"{name}":{each}' for name, each in spelled.items())
-        self._file.write(f"{text[:-1]}{''.join(parts)}}}\n".encode("ascii"))
+        self._file.write(_line(sample))
+
+    def write_block(self, block: SampleBlock) -> None:
+        logprobs = block.arrays["logprobs"]
+        given = ~np.isnan(logprobs)
+        decimals = np.zeros(len(logprobs))
+        decimals[given] = shortest(logprobs[given])
+        bounds = block.offsets.tolist()
+        lines = [
+            _line(sample, decimals[start:end])
+            for sample, start, end in zip(block.samples, bounds, bounds[1:], strict=False)
+        ]
+        self._file.write(b"".join(lines))
 
     def finish(self) -> None:
         pass
@@ -43,9 +56,26 @@ def open_writer(file: BinaryIO) -> JsonlWriter:
     return JsonlWriter(file)
 
 
-def _spell(array: npt.NDArray[Any]) -> str:
-    if array.dtype != np.float32:
-        return json.dumps(array.astype(np.int64).tolist(), separators=(",", ":"))
-    # numpy spells a float32 with the fewest digits that give it back
-    spelled = np.where(np.isnan(array), "null", array.astype(np.str_))
-    return f"[{','.join(spelled.tolist())}]"
+def _line(sample: Sample, decimals: npt.NDArray[np.float64] | None = None) -> bytes:
+    fields = scalars(sample, samplings=lambda _: None)
+    samplings = fields.popitem()
+    text = json.dumps(fields, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
+    spelled: dict[str, bytes] = {samplings[0]: _samplings(sample.samplings)}
+    known: dict[int, bytes] = {}
+    for name, array in arrays(sample).items():
+        if name == "logprobs":
+            spelled[name] = spell_floats(sample.logprobs, decimals)
+        elif array.dtype == np.float32:
+            spelled[name] = spell_floats(array)
+        else:
+            place = array.__array_interface__["data"][0]
+            spelled[name] = known[place] = known.get(place) or spell(array)
+    spelled.setdefault("advantages", b"null")
+    parts = [b',"%b":%b' % (name.encode("ascii"), each) for name, each in spelled.items()]
+    return b"%b%b}\n" % (text[:-1], b"".join(parts))
+
+
+@lru_cache(maxsize=4096)
+def _samplings(samplings: tuple[Sampling, ...]) -> bytes:
+    plain: Any = plain_samplings(samplings)
+    return json.dumps(plain, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rollbook.trace.annotation import Annotation, fold
-from rollbook.trace.disposition import DEFAULT_RULES, decide
+from rollbook.trace.disposition import DEFAULT_RULES, decide, decide_tail
 from rollbook.trace.ending import Disposition, EndingRules
 from rollbook.trace.facts import Reward
 from rollbook.trace.facts import advantages as recorded_advantages
@@ -20,6 +20,7 @@ from rollbook.trace.facts import rewards as recorded_rewards
 from rollbook.trace.protocols import TraceSource
 from rollbook.trace.rescored import rescored_all
 from rollbook.trace.sample import Sample, SampleSet, samples
+from rollbook.trace.stored import OpenedTrace
 from rollbook.trace.trace import Trace
 
 __all__ = ["Recorded", "recorded_samples"]
@@ -46,9 +47,11 @@ class Recorded:
         rules: EndingRules = DEFAULT_RULES,
         dispositions: Mapping[str, Disposition] | None = None,
         advantages: Mapping[str, float | None] | None = None,
+        turn_advantages: Mapping[str, Mapping[int, float]] | None = None,
         max_tokens: int | None = None,
     ) -> Recorded:
-        """Read the annotations; `dispositions` and `advantages`, by rollout, go before what they say."""
+        """Read the annotations; `dispositions`, `advantages` and `turn_advantages`, by rollout, go before what they
+        say."""
         known = recorded_advantages(facts)
         given = advantages or {}
         return cls(
@@ -57,9 +60,12 @@ class Recorded:
             dispositions={**recorded_dispositions(facts), **(dispositions or {})},
             advantages={**{rollout: fact.advantage for rollout, fact in known.items()}, **given},
             turn_advantages={
-                rollout: by_turn
-                for rollout, fact in known.items()
-                if rollout not in given and (by_turn := fact.turn_advantages) is not None
+                **{
+                    rollout: by_turn
+                    for rollout, fact in known.items()
+                    if rollout not in given and (by_turn := fact.turn_advantages) is not None
+                },
+                **(turn_advantages or {}),
             },
             max_tokens=max_tokens,
         )
@@ -67,6 +73,18 @@ class Recorded:
     def traces(self, source: TraceSource) -> Iterator[Trace]:
         """The traces of the batch, each with the reward that counts."""
         return rescored_all(source.traces(), self.rewards)
+
+    def goes_whole(self, opened: OpenedTrace) -> bool:
+        """True where the rollout votes and is not too long, so that all of it trains, and is as it was stored, each
+        turn with the same advantage."""
+        if opened.id in self.rewards or opened.id in self.turn_advantages:
+            return False
+        if self.max_tokens is not None and opened.tokens > self.max_tokens:
+            return False
+        disposition = self.dispositions.get(opened.id)
+        return (
+            decide_tail(opened.ending, opened.tail, self.rules, trains=True) if disposition is None else disposition
+        ).votes
 
     def samples(self, trace: Trace) -> SampleSet:
         """The samples of one of `traces`; raises `RecordError` for one without token ids."""

@@ -1,11 +1,11 @@
 """Closed groups, closed once more: what becomes of a run's attempts, and what they are worth, under other rewards,
 other ending rules or another estimator.
 
-Rules. Only groups that the record holds closed take part, with the members that they had then; traces that no run made
-(an import) are taken as they are, all of them. What was no matter of an ending stays: rollouts that came late, and
-those that were too stale, keep their disposition. Of a member's attempts the first that these rules would not run again
-stands, and the later ones would never have been: they are dropped. A retry of which no further attempt is stored is
-dropped, as in a finished run. Traces are read one at a time and none is kept.
+Rules. Only groups that the record holds closed take part, with the members that they had then, nobody late;
+traces that no run made (an import) are taken as they are, all of them. What was no matter of an ending stays:
+rollouts that were too stale keep their disposition. Of a member's attempts the first that these rules would not run
+again stands, and the later ones would never have been: they are dropped. A retry of which no further attempt is stored
+is dropped, as in a finished run. Traces are read one at a time and none is kept.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from rollbook.rewards import (
     decide,
     outcome_of,
 )
-from rollbook.rollout.pool import LATE
 from rollbook.run.standing import standing
 from rollbook.store import RunReader
 from rollbook.trace import Disposition, EndingRules, Fate, GroupKey, Reason, Retry, Score, Summary, facts
@@ -100,13 +99,9 @@ def close_again(source: RunReader, judging: Judging, rewards: Mapping[str, facts
 
 
 def _fixed(notes: Sequence[facts.Annotation]) -> dict[str, Disposition]:
-    """Dispositions that no ending rule gave."""
+    """Dispositions that a bound of staleness gave, and no ending rule."""
     stale = {rollout for rollout, each in facts.stalenesses(notes).items() if each.dropped}
-    return {
-        rollout: each
-        for rollout, each in facts.dispositions(notes).items()
-        if rollout in stale or each.rule.startswith(LATE)
-    }
+    return {rollout: each for rollout, each in facts.dispositions(notes).items() if rollout in stale}
 
 
 def _standing(rows: Iterable[Summary], rules: EndingRules) -> dict[str, Disposition | None]:

@@ -35,6 +35,7 @@ __all__ = [
     "Prefix",
     "SectionId",
     "SectionRow",
+    "check_section",
     "parse_head",
     "parse_prefix",
     "unpack_section",
@@ -208,10 +209,15 @@ def parse_head(prefix: Prefix, head: bytes, offset: int) -> Frame:
     return Frame(prefix.kind, offset, prefix.length, head[table:], sections)
 
 
-def unpack_section(row: SectionRow, stored: bytes | memoryview, decompressor: zstandard.ZstdDecompressor) -> bytes:
-    """The bytes of one section; raises `DamagedFrame`. Never makes more than the row declares."""
+def check_section(row: SectionRow, stored: bytes | memoryview) -> None:
+    """Raise `DamagedFrame` where the stored bytes are not what was written."""
     if len(stored) != row.stored or crc32(stored) != row.crc:
         raise DamagedFrame("a section does not fit its CRC")
+
+
+def unpack_section(row: SectionRow, stored: bytes | memoryview, decompressor: zstandard.ZstdDecompressor) -> bytes:
+    """The bytes of one section; raises `DamagedFrame`. Never makes more than the row declares."""
+    check_section(row, stored)
     if row.codec == Codec.RAW and row.stored == row.raw:
         return bytes(stored)
     try:

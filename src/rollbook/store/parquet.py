@@ -25,7 +25,18 @@ pa: Any = importlib.import_module("pyarrow")
 pq: Any = importlib.import_module("pyarrow.parquet")
 
 _TEXT = ("rollout", "run", "group", "episode", "task", "environment", "seat", "kind", "reason", "scoring")
-_COUNTS = ("member", "attempt", "turns", "branches", "calls", "failed_calls", "tool_calls", "tokens", "sampled")
+_COUNTS = (
+    "member",
+    "attempt",
+    "turns",
+    "branches",
+    "calls",
+    "failed_calls",
+    "tool_calls",
+    "tokens",
+    "sampled",
+    "marks",
+)
 _NUMBERS = ("reward", "logprob_mean", "wall", "started", "finished")
 _ROWS_A_GROUP = 100_000
 

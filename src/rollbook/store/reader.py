@@ -16,15 +16,16 @@ from rollbook.store.folder import Manifest, file_order, read_manifest, segment_f
 from rollbook.store.notes import read_annotations
 from rollbook.store.report import Damage, DamageReason, RecoveryReport
 from rollbook.store.segment import SegmentReader
+from rollbook.store.stored import StoredFrame
 from rollbook.trace.annotation import Annotation, fold
-from rollbook.trace.protocols import TraceSource
+from rollbook.trace.protocols import StoredSource, TraceSource
 from rollbook.trace.summary import Summary
 from rollbook.trace.trace import Trace
 
 __all__ = ["RunReader"]
 
 
-class RunReader(TraceSource):
+class RunReader(TraceSource, StoredSource):
     """Reads one run."""
 
     def __init__(self, folder: str | os.PathLike[str], *, strict: bool = False, experts: bool = False) -> None:
@@ -70,6 +71,15 @@ class RunReader(TraceSource):
                 if not isinstance(found, Damage) and self._owner.get(found.id, path) == path:
                     yield found
 
+    def stored(self) -> Iterator[StoredFrame]:
+        """All sealed traces as they stand, in the order of `traces`."""
+        self._refresh()
+        for path in segment_files(self.folder):
+            for found in self._segments[path].stored() if path in self._segments else ():
+                if self._owner.get(found.rollout, path) == path:
+                    yield found
+                    self._check()
+
     def get(self, rollout: str) -> Trace:
         """One trace by its rollout id; raises `KeyError`."""
         if rollout not in self._owner:
@@ -109,7 +119,7 @@ class RunReader(TraceSource):
         self._segments[path] = segment
         for entry in entries:
             owner = self._owner.setdefault(entry.rollout, path)
-            if file_order(self.folder, owner) < file_order(self.folder, path):
+            if owner != path and file_order(self.folder, owner) < file_order(self.folder, path):
                 self._owner[entry.rollout] = path
 
     def _check(self) -> None:

@@ -12,6 +12,7 @@ import struct
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -23,6 +24,7 @@ from rollbook.store.folder import rollbook_version
 from rollbook.store.frame import Codec, DamagedFrame, Frame, FrameKind, Packer, SectionId
 from rollbook.store.report import Damage, DamageReason, RecoveryReport
 from rollbook.store.scan import FileHeader, FileKind, FrameFile, open_frames
+from rollbook.store.stored import StoredFrame, stored_frame
 from rollbook.trace.summary import Summary, summarise
 from rollbook.trace.trace import Trace
 from rollbook.trace.wire import (
@@ -221,21 +223,36 @@ class SegmentReader:
 
     def traces(self) -> Iterator[Trace | Damage]:
         """All traces, oldest first; one that cannot be read comes as its damage, which is also in the report."""
-        for entry in self.entries():
-            try:
-                yield self.get(entry.rollout)
-            except NewerFormat:
-                raise
-            except StoreError as error:
-                damage = Damage(
-                    file=self.name,
-                    offset=entry.offset,
-                    bytes=entry.length,
-                    reason=DamageReason.SECTION,
-                    detail=str(error),
-                )
-                self.report.add(damage)
-                yield damage
+        return map(self._load, self.entries())
+
+    def stored(self) -> Iterator[StoredFrame]:
+        """All traces as they stand, oldest first."""
+        entries = self.entries()
+        decompressor = zstandard.ZstdDecompressor()
+        with open_frames(self.path, self.name) as file:
+            for entry in entries:
+                load = partial(self._load_trace, entry)
+                yield stored_frame(file.descriptor, entry.offset, entry.length, entry.rollout, load, decompressor)
+
+    def _load_trace(self, entry: Entry) -> Trace | None:
+        found = self._load(entry)
+        return None if isinstance(found, Damage) else found
+
+    def _load(self, entry: Entry) -> Trace | Damage:
+        try:
+            return self.get(entry.rollout)
+        except NewerFormat:
+            raise
+        except StoreError as error:
+            damage = Damage(
+                file=self.name,
+                offset=entry.offset,
+                bytes=entry.length,
+                reason=DamageReason.SECTION,
+                detail=str(error),
+            )
+            self.report.add(damage)
+            return damage
 
     def _look(self, file: FrameFile) -> _Known:
         inode = os.fstat(file.descriptor).st_ino

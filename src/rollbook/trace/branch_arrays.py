@@ -15,7 +15,9 @@ from rollbook.trace.node import LOGPROBS, RUNS, SAMPLED, SEGMENTS, VERSIONS
 from rollbook.trace.ownership import Ownership, Share
 from rollbook.trace.runs import RunKind, Runs
 
-__all__ = ["BranchArrays", "branch_arrays"]
+__all__ = ["BranchArrays", "branch_arrays", "spread", "spread_versions"]
+
+_NO_PLACES = np.zeros(0, np.intp)
 
 _Scalar = TypeVar("_Scalar", np.int32, np.float32)
 
@@ -59,8 +61,8 @@ def branch_arrays(ownership: Ownership, share: Share) -> BranchArrays:
         token_ids=graph.gather("tokens", stretches),
         sampled=sampled,
         loss_mask=sampled.copy() if all_train else (run_sampled & trains.repeat(counts[:, RUNS])).repeat(lengths),
-        logprobs=_spread(graph.gather("logprobs", stretches), counts, LOGPROBS, sampled, np.nan),
-        policy_version=_versions(spans, runs, counts, sampled),
+        logprobs=spread(graph.gather("logprobs", stretches), counts, LOGPROBS, sampled, np.nan),
+        policy_version=spread_versions(spans, runs, counts, sampled),
         turn_id=turn_id,
         versions=[version for version in spans[trains.repeat(counts[:, VERSIONS]), 0].tolist() if version >= 0],
         calls=segments[trains.repeat(counts[:, SEGMENTS]), 0],
@@ -68,7 +70,7 @@ def branch_arrays(ownership: Ownership, share: Share) -> BranchArrays:
     )
 
 
-def _spread(
+def spread(
     given: npt.NDArray[_Scalar],
     counts: npt.NDArray[np.int32],
     kind: int,
@@ -80,21 +82,21 @@ def _spread(
     `counts`: the rows of the branch's nodes in each column; `kind`: the column that the values come from.
     """
     full = np.full(len(sampled), absent, given.dtype)
-    if len(given) == np.count_nonzero(sampled):
-        full[sampled] = given
-    elif len(given):
-        places = np.flatnonzero(sampled)
+    places = np.flatnonzero(sampled) if len(given) else _NO_PLACES
+    if len(given) == len(places):
+        full[places] = given  # by places: several times as fast as by mask
+    else:
         full[places[np.repeat(counts[:, kind] > 0, counts[:, SAMPLED])]] = given
     return full
 
 
-def _versions(
+def spread_versions(
     spans: Runs, runs: Runs, counts: npt.NDArray[np.int32], sampled: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int32]:
     """The policy version of each token. Nearly always each turn has one, and then its run tells for all of them."""
     run_sampled = runs[:, 0] == RunKind.SAMPLED
     if not np.array_equal(spans[:, 1], runs[run_sampled, 1]):
-        return _spread(spans[:, 0].repeat(spans[:, 1]), counts, VERSIONS, sampled, -1)
+        return spread(spans[:, 0].repeat(spans[:, 1]), counts, VERSIONS, sampled, -1)
     versions = np.full(len(runs), -1, np.int32)
     versions[run_sampled] = spans[:, 0]
     return versions.repeat(runs[:, 1])

@@ -36,7 +36,7 @@ from rollbook.trace.node import (
 )
 from rollbook.trace.runs import RunKind, Runs
 
-__all__ = ["LOGPROB_SLACK", "check_columns", "check_mark", "check_node"]
+__all__ = ["LOGPROB_SLACK", "check_columns", "check_mark", "check_node", "columns_fit"]
 
 LOGPROB_SLACK = 1e-3
 """How far above 0 a logprob may lie by float error."""
@@ -144,6 +144,14 @@ def check_columns(
             raise RecordError(problem)
     _check_texts(texts, counts, first, parents_taken)
     return ends
+
+
+def columns_fit(
+    counts: npt.NDArray[np.int32], ends: npt.NDArray[np.int64], columns: Mapping[str, npt.NDArray[Any]]
+) -> bool:
+    """True where the arrays of stored nodes fit each other: what `check_columns` checks of them. `ends`: the running
+    totals of `counts`."""
+    return all(fine for fine, _ in _array_checks(counts, ends, columns))
 
 
 def _array_checks(

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from rollbook.errors import RecordError
 from rollbook.trace.ending import Disposition, Drop, Ending, EndingRules, Fate, Mask, Penalize, Reason, Retry
-from rollbook.trace.record import ScoringStatus
+from rollbook.trace.record import ScoringStatus, TraceTail
 from rollbook.trace.trace import Trace
 
-__all__ = ["DEFAULT_RULES", "decide", "ending_of"]
+__all__ = ["DEFAULT_RULES", "decide", "decide_tail", "ending_of"]
 
 DEFAULT_RULES = EndingRules()
 """The table that applies unless the user gives one."""
@@ -27,7 +27,20 @@ def decide(trace: Trace, rules: EndingRules = DEFAULT_RULES, *, earlier: Sequenc
     `earlier`: how the earlier attempts of the same scheduled rollout ended; None: no further attempt will be made, as
     in a finished run. Raises `RecordError` for a trace that still runs.
     """
-    ending = ending_of(trace)
+    turns: list[int] = trace.policy_nodes.tolist()
+    trains = any(turn not in trace.graph.marks for turn in turns)
+    return decide_tail(ending_of(trace), trace.tail, rules, trains=trains, earlier=earlier)
+
+
+def decide_tail(
+    ending: Ending,
+    tail: TraceTail,
+    rules: EndingRules = DEFAULT_RULES,
+    *,
+    trains: bool,
+    earlier: Sequence[Reason] | None = None,
+) -> Disposition:
+    """The same from what is known when a rollout stopped. `trains`: one of its turns is not marked."""
     row = rules.describe(ending.reason)
     match rules.rule(ending.reason):
         case Retry(times):
@@ -39,9 +52,9 @@ def decide(trace: Trace, rules: EndingRules = DEFAULT_RULES, *, earlier: Sequenc
         case Mask():
             return Disposition(Fate.MASKED, row)
         case Penalize():
-            return _no_vote(trace) or Disposition(Fate.PENALISED, row)
+            return _no_vote(tail, trains=trains) or Disposition(Fate.PENALISED, row)
         case _:
-            return _no_vote(trace) or Disposition(Fate.USED, row)
+            return _no_vote(tail, trains=trains) or Disposition(Fate.USED, row)
 
 
 def ending_of(trace: Trace) -> Ending:
@@ -51,11 +64,11 @@ def ending_of(trace: Trace) -> Ending:
     return trace.ending
 
 
-def _no_vote(trace: Trace) -> Disposition | None:
-    if trace.tail.scoring.status is ScoringStatus.FAILED:
+def _no_vote(tail: TraceTail, *, trains: bool) -> Disposition | None:
+    if tail.scoring.status is ScoringStatus.FAILED:
         return Disposition(Fate.DROPPED, "scoring failed")
-    if trace.reward is None:
+    if tail.reward is None:
         return Disposition(Fate.DROPPED, "no reward")
-    if all(turn.mark is not None for turn in trace.turns()):
+    if not trains:
         return Disposition(Fate.DROPPED, "no turn trains")
     return None

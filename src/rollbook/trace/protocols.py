@@ -7,13 +7,14 @@ returns; a source gives only sealed traces. `store` implements both on disk, `Me
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rollbook.trace.annotation import Annotation, fold
+from rollbook.trace.stored import StoredTrace
 from rollbook.trace.summary import Summary, summarise
 from rollbook.trace.trace import Trace
 
-__all__ = ["MemorySink", "Sink", "TraceSource"]
+__all__ = ["MemorySink", "Sink", "StoredSource", "TraceSource"]
 
 
 class Sink(Protocol):
@@ -57,6 +58,15 @@ class TraceSource(Protocol):
 
     def annotations(self) -> list[Annotation]:
         """Later facts, the newest of each key."""
+        ...
+
+
+@runtime_checkable
+class StoredSource(Protocol):
+    """A source that gives its traces as they are stored, too."""
+
+    def stored(self) -> Iterator[StoredTrace]:
+        """All sealed traces, in the order of `TraceSource.traces`."""
         ...
 
 

@@ -23,7 +23,7 @@ from rollbook.trace.node import TOKENS, Branch
 from rollbook.trace.ownership import LossReason, Ownership, Share, TokenLedger
 from rollbook.trace.trace import Trace
 
-__all__ = ["LossReason", "Sample", "SampleSet", "TokenLedger", "logprobs_fit", "samples"]
+__all__ = ["LossReason", "Sample", "SampleSet", "TokenLedger", "kind_fits", "logprobs_fit", "samples"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -123,13 +123,18 @@ class SampleSet:
 
 def logprobs_fit(call: Call) -> bool:
     """True where the call's logprobs are of the distribution that its tokens were drawn from."""
-    match call.logprob_kind:
+    return kind_fits(call.logprob_kind, call.sampling)
+
+
+def kind_fits(kind: LogprobKind | None, sampling: Sampling) -> bool:
+    """True where logprobs of this kind are of the distribution that `sampling` draws from."""
+    match kind:
         case LogprobKind.PROCESSED:
             return True
         case LogprobKind.RAW:
-            return not call.sampling.changes_distribution
+            return not sampling.changes_distribution
         case LogprobKind.TEMPERATURE:
-            return not call.sampling.truncates
+            return not sampling.truncates
         case _:
             return False
 

@@ -61,6 +61,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     started: float | None
     """Unix seconds. Likewise below."""
     finished: float | None
+    marks: int | None = None
+    """Nodes that are marked, so that their tokens do not train; None: an older version wrote it, and did not say."""
 
 
 def summarise(trace: Trace) -> Summary:
@@ -96,4 +98,5 @@ def summarise(trace: Trace) -> Summary:
         wall=tail.times.wall if tail.times else None,
         started=head.started,
         finished=tail.finished,
+        marks=len(graph.marks),
     )

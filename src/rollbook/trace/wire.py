@@ -30,8 +30,11 @@ __all__ = [
     "WIRE_VERSION",
     "Cursor",
     "Sections",
+    "TokenPart",
+    "as_column",
     "check_version",
     "decode_record",
+    "decode_tokens",
     "decode_trace",
     "encode_head",
     "encode_part",
@@ -110,7 +113,8 @@ class _Wtf8(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 _Record = TypeVar("_Record")
 _encode = msgspec.msgpack.Encoder().encode
-_decode_tokens = msgspec.msgpack.Decoder(TokenPart).decode
+decode_tokens = msgspec.msgpack.Decoder(TokenPart).decode
+"""Section ``tokens``, its arrays not looked at yet; raises `msgspec.MsgspecError`."""
 
 
 def encode_head(trace: Trace) -> bytes:
@@ -202,10 +206,10 @@ def _load_part(trace: Trace, part: Mapping[str, bytes]) -> None:
             f"a part that begins at node {text.first} does not follow the {len(trace.graph)} nodes before it"
         )
     try:
-        tokens = _decode_tokens(part["tokens"])
+        tokens = decode_tokens(part["tokens"])
         counts = np.frombuffer(tokens.counts, "<i4").reshape(-1, TABLE_WIDTH)
         raw: dict[str, memoryview] = msgspec.structs.asdict(tokens)
-        columns = {name: _array(name, raw[name]) for name in COLUMN_KINDS}
+        columns = {name: as_column(name, raw[name]) for name in COLUMN_KINDS}
     except (msgspec.MsgspecError, ValueError) as error:
         raise RecordError(f"section 'tokens' is damaged: {error}") from error
     trace.graph.load(text.nodes, counts, columns)
@@ -215,7 +219,8 @@ def _load_part(trace: Trace, part: Mapping[str, bytes]) -> None:
     trace.edges += calls.edges
 
 
-def _array(name: str, raw: memoryview) -> npt.NDArray[Any]:
+def as_column(name: str, raw: bytes | memoryview) -> npt.NDArray[Any]:
+    """The stored bytes of one column as its array; pairs have shape (rows, 2)."""
     array = np.frombuffer(raw, _DTYPES[name])
     return array.reshape(-1, 2) if name in _PAIRS else array
 

@@ -1,0 +1,56 @@
+"""Arrow: an uncompressed stream of record batches, fields as in `rollbook.export.fields`, columns as in
+`rollbook.export.columnar`. ``datasets.Dataset.from_file`` and ``pyarrow.ipc.open_stream`` map it without a copy.
+
+Rule: ``reward_parts`` is a list of (part, value), for not every reader of Arrow knows maps.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, BinaryIO
+
+from rollbook.export.columnar import Batches, schema
+from rollbook.trace.sample import Sample
+from rollbook.trace.stored import SampleBlock
+
+__all__ = ["SCHEMA", "ArrowWriter", "open_writer"]
+
+# pyarrow comes without types; through Any the rest of the module is checked as strictly as the others
+pa: Any = importlib.import_module("pyarrow")
+
+SCHEMA: Any = schema(maps=False)
+"""The pyarrow schema of the stream."""
+
+
+class ArrowWriter:
+    """Writes record batches; holds the samples of one at most."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file: BinaryIO = file
+        self._write(SCHEMA.serialize())
+        self._batches = Batches(lambda batch: self._write(batch.serialize()), maps=False)
+
+    def write(self, sample: Sample) -> None:
+        self._batches.write(sample)
+
+    def write_block(self, block: SampleBlock) -> None:
+        self._batches.write_block(block)
+
+    def finish(self) -> None:
+        self._batches.flush()
+        self._file.write(_END)
+
+    def release(self) -> None:
+        pass
+
+    def _write(self, message: Any) -> None:
+        self._file.write(memoryview(message))
+
+
+_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+"""The end of a stream, as the format has it."""
+
+
+def open_writer(file: BinaryIO) -> ArrowWriter:
+    """A writer into an open file."""
+    return ArrowWriter(file)
