@@ -32,7 +32,7 @@ from rollbook.trace.trace import Trace
 __all__ = ["export"]
 
 
-def export(
+def export(  # noqa: PLR0913 - one keyword for each thing that the report tells
     source: TraceSource,
     form: str,
     out: str | Path,
@@ -40,6 +40,7 @@ def export(
     rules: EndingRules = DEFAULT_RULES,
     dispositions: Mapping[str, Disposition] | None = None,
     advantages: Mapping[str, float | None] | None = None,
+    turn_advantages: Mapping[str, Mapping[int, float]] | None = None,
     annotations: Sequence[Annotation] | None = None,
     max_tokens: int | None = None,
     allow_unfit_logprobs: bool = False,
@@ -47,7 +48,8 @@ def export(
 ) -> ExportReport:
     """Write the samples of a batch to `out` in one of `FORMS`.
 
-    `dispositions` and `advantages`: by rollout, before what the annotations say. `rules`: for rollouts on which nobody
+    `dispositions` and `advantages`: by rollout, before what the annotations say. `turn_advantages`: by rollout and
+    number of the turn; turns that are not named have the rollout's. `rules`: for rollouts on which nobody
     decided. `annotations`: the snapshot to use (None: the source's, as they are now).
     `max_tokens`: longer branches do not train. `allow_unfit_logprobs`: for trainers that can correct them; said in
     the report.
@@ -64,6 +66,7 @@ def export(
             **{rollout: fact.advantage for rollout, fact in recorded_advantages(facts).items()},
             **(advantages or {}),
         },
+        turn_advantages=turn_advantages or {},
         max_tokens=max_tokens,
         allow_unfit=allow_unfit_logprobs,
     )
@@ -93,6 +96,7 @@ class _Job:
     rules: EndingRules
     dispositions: Mapping[str, Disposition]
     advantages: Mapping[str, float | None]
+    turn_advantages: Mapping[str, Mapping[int, float]]
     max_tokens: int | None
     allow_unfit: bool
     rollouts: int = 0
@@ -136,8 +140,11 @@ class _Job:
             self.take(trace, writer)
 
     def _goes_whole(self, opened: OpenedTrace) -> bool:
-        """True where the rollout votes and is not too long, so that all of it trains."""
+        """True where the rollout votes and is not too long, so that all of it trains, each turn with the same
+        advantage."""
         if self.max_tokens is not None and opened.tokens > self.max_tokens:
+            return False
+        if opened.id in self.turn_advantages:
             return False
         disposition = self.dispositions.get(opened.id)
         return (
@@ -178,6 +185,7 @@ class _Job:
             trace,
             disposition=decide(trace, self.rules) if disposition is None else disposition,
             advantage=self.advantages.get(trace.id),
+            turn_advantages=self.turn_advantages.get(trace.id),
             max_tokens=self.max_tokens,
         )
         self.ledger += built.ledger
