@@ -70,3 +70,12 @@ def test_a_damaged_text_is_left_out_and_told(tmp_path: Path) -> None:
     rollouts = [json.loads(line)["rollout"] for line in (tmp_path / "out").read_text().splitlines()]
     assert rollouts == ["p0", "p2"]
     assert not source.report.clean
+
+
+def test_advantages_of_turns_go_with_their_rows(tmp_path: Path) -> None:
+    made = [sound("a"), sound("b")]
+    for name, source in (("memory", batch(made)), ("stored", stored(tmp_path / "run", made))):
+        export(source, "jsonl", tmp_path / name, advantages={"a": 1.0}, turn_advantages={"b": {0: 0.5}})
+        rows = [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+        assert rows[0]["advantages"] is None
+        assert rows[1]["advantages"] == [None, None, None, None, 0.5, 0.5]
