@@ -6,9 +6,10 @@ gives no sample, and whoever asked decides how its trainer is told so.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
-from rollbook.rewards import decide
+from rollbook.rewards import decide, voting_reward
 from rollbook.rollout import EnvFactory, LoadedPolicy, Resources, RolloutSettings
 from rollbook.rollout.group import group
 from rollbook.trace import Sink, Task, Trace
@@ -24,7 +25,8 @@ class Attempt:
     trace: Trace
     """Of the last try."""
     samples: tuple[Sample, ...]
-    """One for each branch that trains; none where the attempt has no vote."""
+    """One for each branch that trains, with the reward that votes (penalties of ending rules included); none where the
+    attempt has no vote."""
 
 
 async def make_attempt(
@@ -44,4 +46,6 @@ async def make_attempt(
     last = traces[-1]
     if not last.head.tokens:
         return Attempt(trace=last, samples=())
-    return Attempt(trace=last, samples=samples(last, disposition=decide(last, settings.rules)).samples)
+    built = samples(last, disposition=decide(last, settings.rules)).samples
+    vote = voting_reward(last, settings.rules)
+    return Attempt(trace=last, samples=tuple(dataclasses.replace(each, reward=vote) for each in built))

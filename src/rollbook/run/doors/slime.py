@@ -25,7 +25,8 @@ import msgspec
 from rollbook.errors import UsageError
 from rollbook.export.doors.admission import admitted
 from rollbook.export.doors.slime import Numbers, core
-from rollbook.rewards import DEFAULT_ESTIMATOR, Vote, find_estimator
+from rollbook.rewards import DEFAULT_ESTIMATOR, ESTIMATORS, Vote
+from rollbook.rewards.estimators import estimate
 from rollbook.rollout import EnvFactory, LoadedPolicy, RolloutSettings
 from rollbook.rollout.rollout import DEFAULT_SETTINGS
 from rollbook.run.doors.attempt import Attempt, make_attempt
@@ -139,18 +140,19 @@ def post_process_rewards(args: Any, samples: Sequence[Any]) -> tuple[list[float]
         for index, each in zip(voting, recorded, strict=True):
             given[index] = float(each)
         return rewards, given
-    groups: dict[Any, dict[Any, float]] = {}
-    for index in voting:
-        sample = samples[index]
-        votes = groups.setdefault(sample.group_index, {})
-        if votes.setdefault(sample.rollout_id, rewards[index]) != rewards[index]:
-            raise UsageError(f"samples of rollout {sample.rollout_id} have different rewards")
-    estimate = find_estimator(DEFAULT_ESTIMATOR).estimate
-    advantages = {
-        group: estimate([Vote(rollout=str(rollout), reward=reward) for rollout, reward in votes.items()])
-        for group, votes in groups.items()
-    }
-    for index in voting:
-        sample = samples[index]
-        given[index] = advantages[sample.group_index][str(sample.rollout_id)]
+    for group in {samples[index].group_index: None for index in voting}:
+        members = [index for index in voting if samples[index].group_index == group]
+        advantages = _advantages({index: (str(samples[index].rollout_id), rewards[index]) for index in members})
+        for index in members:
+            given[index] = advantages[str(samples[index].rollout_id)]
     return rewards, given
+
+
+def _advantages(rows: dict[int, tuple[str, float]]) -> dict[str, float]:
+    """By rollout, of one group; `rows`: (rollout, reward) of each sample."""
+    votes: dict[str, Vote] = {}
+    for rollout, reward in rows.values():
+        if votes.setdefault(rollout, Vote(rollout=rollout, reward=reward)).reward != reward:
+            raise UsageError(f"samples of rollout {rollout} have different rewards")
+    (credit,) = estimate(ESTIMATORS[DEFAULT_ESTIMATOR], [list(votes.values())])
+    return credit.values
