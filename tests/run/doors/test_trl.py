@@ -74,7 +74,7 @@ def mean_logprob(model: Any, trace: Trace) -> float:
 def test_a_toy_model_learns_from_our_rollouts_in_trls_trainer(tmp_path: Path) -> None:
     sink, model, before = MemorySink(), made.model(), made.model()
     rollouts = opened(sink)
-    trainer = made.trainer(rollouts, model, tmp_path, steps=5, group=12)
+    trainer = made.trainer(rollouts, model, tmp_path, steps=3, group=12)
     trainer.train()
     rollouts.close()
     first = [trace for trace in sink.traces() if trace.calls and versions(trace) == {0}]
@@ -83,8 +83,8 @@ def test_a_toy_model_learns_from_our_rollouts_in_trls_trainer(tmp_path: Path) ->
     assert mean_logprob(model, best) > mean_logprob(before, best) + 0.1
     assert mean_logprob(model, worst) < mean_logprob(before, worst) - 0.1
     rewards = [row["reward"] for row in trainer.state.log_history if "reward" in row]
-    assert np.mean(rewards[-2:]) > np.mean(rewards[:2])
-    assert {version for trace in sink.traces() for version in versions(trace)} == set(range(5))
+    assert rewards[-1] > rewards[0]
+    assert {version for trace in sink.traces() for version in versions(trace)} == set(range(3))
 
 
 def reward_of(trace: Trace) -> float:

@@ -12,7 +12,7 @@ import pytest
 from trl.experimental.async_grpo.async_grpo_trainer import RolloutQueueDataset
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
-from rollbook.errors import ConfigError, StoreError, UsageError
+from rollbook.errors import ConfigError, UsageError
 from rollbook.rollout import LoadedPolicy, StalenessBound
 from rollbook.run.doors.trl_async import RolloutWorker
 from rollbook.store import RunReader
@@ -109,7 +109,7 @@ def test_a_full_buffer_holds_the_rollouts_up(tmp_path: Path) -> None:
 
 def test_a_later_version_reaches_the_stream_and_drops_what_is_too_old(tmp_path: Path) -> None:
     engine = Trainee(lambda session: group_number(session) == 2)
-    made = worker(tmp_path / "run", engine, queue_size=3, bound=StalenessBound(0))
+    made = worker(tmp_path / "run", engine, queue_size=3, bound=StalenessBound(most=0))
     made.update_model_version(0)
     made.start()
     rows(made, 8)
@@ -147,7 +147,7 @@ def test_what_stopped_the_stream_is_told(tmp_path: Path) -> None:
     made = worker(tmp_path / "run")
     made.start()
     until(lambda: not made._thread.is_alive())
-    with pytest.raises(StoreError):
+    with pytest.raises(ConfigError, match="is a file"):
         made.check_health(PATIENCE)
     made.stop()
 
@@ -157,7 +157,7 @@ def test_an_engine_that_hangs_is_told(tmp_path: Path) -> None:
     made.start()
     until(lambda: (tmp_path / "run").is_dir())
     time.sleep(0.1)
-    with pytest.raises(UsageError, match="no group closed for 0 s"):
+    with pytest.raises(UsageError, match=r"no group closed for \d+ s"):
         made.check_health(0.05)
     made.check_health(PATIENCE)
     made.stop()
@@ -167,7 +167,7 @@ def test_stopping_keeps_the_rollouts_that_were_in_flight_as_interrupted(tmp_path
     engine = Trainee(lambda _: True)
     made = worker(tmp_path / "run", engine)
     made.start()
-    until(lambda: engine.running > 0)
+    until(lambda: len(engine.requests) > 0)
     made.stop()
     assert not made._thread.is_alive()
     endings = {summary.reason for summary in RunReader(tmp_path / "run").summaries()}

@@ -114,7 +114,7 @@ def trainer(rollouts: RolloutFunc, policy: Any, out: Path, *, steps: int, group:
         "per_device_train_batch_size": group,
         "num_generations": group,
         "max_steps": steps,
-        "learning_rate": 5e-3,
+        "learning_rate": 3e-3,
         "lr_scheduler_type": "constant",
         "logging_steps": 1,
         "report_to": [],
