@@ -6,7 +6,9 @@ import dataclasses
 import json
 
 import numpy as np
+import pytest
 
+from rollbook.errors import UsageError
 from rollbook.export.doors import miles, slime
 from tests.export.doors.made import made
 
@@ -44,6 +46,13 @@ def test_a_cut_rollout_is_truncated() -> None:
         [25, 26, 27, 28],
         "generation_limit",
     )
+
+
+def test_turns_with_advantages_of_their_own_are_refused() -> None:
+    (two,) = made("two_turns")
+    own = np.where(two.loss_mask, two.turn_id, np.nan).astype(np.float32)
+    with pytest.raises(UsageError, match="slime takes one for a rollout"):
+        slime.records([dataclasses.replace(two, advantages=own)])
 
 
 def test_routed_experts_have_a_row_for_each_token_but_the_last() -> None:

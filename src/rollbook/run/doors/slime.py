@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -33,10 +33,25 @@ from rollbook.run.doors.attempt import Attempt, make_attempt
 from rollbook.run.policies import load_policy
 from rollbook.trace import Sampling, Sink, Task
 
-__all__ = ["Generate", "post_process_rewards"]
+__all__ = ["Generate", "SlimeSample", "post_process_rewards"]
 
 _PLACE = ("group_index", "index", "rollout_id", "prompt", "label", "session_id", "routing_key", "train_metadata")
 """What is slime's own and stays as it gave it."""
+
+
+class SlimeSample(Protocol):
+    """What of slime's (and Miles') `Sample` is used."""
+
+    group_index: int | None
+    rollout_id: int | None
+    reward: float | None
+    remove_sample: bool
+    metadata: dict[str, Any] | None
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> SlimeSample: ...
 
 
 class Generate:
@@ -60,7 +75,7 @@ class Generate:
         self._settings, self._sink, self._allow = settings, sink, allow_unfit_logprobs
         self._starting: asyncio.Task[LoadedPolicy] | None = None
 
-    async def __call__(self, args: Any, sample: Any, sampling_params: dict[str, Any]) -> list[Any]:
+    async def __call__(self, args: Any, sample: SlimeSample, sampling_params: dict[str, Any]) -> list[SlimeSample]:
         """One attempt, as slime's samples."""
         if self._starting is None:
             self._starting = asyncio.ensure_future(self._start(args))
@@ -81,7 +96,7 @@ class Generate:
         await policy.policy.start()
         return policy
 
-    def _branches(self, sample: Any, attempt: Attempt) -> list[Any]:
+    def _branches(self, sample: SlimeSample, attempt: Attempt) -> list[SlimeSample]:
         taken = admitted(attempt.samples, allow_unfit_logprobs=self._allow)
         return [_theirs(sample, core(each, Numbers())) for each in taken]
 
@@ -99,19 +114,19 @@ def _asked(settings: RolloutSettings, asked: dict[str, Any]) -> RolloutSettings:
     return dataclasses.replace(settings, sampling=sampling, limits=limits)
 
 
-def _theirs(sample: Any, fields: dict[str, Any]) -> Any:
+def _theirs(sample: SlimeSample, fields: dict[str, Any]) -> SlimeSample:
     given = sample.to_dict()
     own = {name: given[name] for name in _PLACE if name in given}
     if own.get("rollout_id") is None:
         own["rollout_id"] = given.get("index")
-    metadata = {**(given.get("metadata") or {}), **fields["metadata"]}
+    metadata = {**(sample.metadata or {}), **fields["metadata"]}
     return type(sample).from_dict({**fields, **own, "metadata": metadata})
 
 
-def _without_vote(sample: Any, attempt: Attempt, task: Task, policy: LoadedPolicy) -> Any:
+def _without_vote(sample: SlimeSample, attempt: Attempt, task: Task, policy: LoadedPolicy) -> SlimeSample:
     prompt = policy.renderer.open(task.messages(), ()).token_ids.tolist()
     ending = attempt.trace.ending
-    fields = {
+    fields: dict[str, Any] = {
         "tokens": prompt,
         "response_length": 0,
         "loss_mask": [],
@@ -124,7 +139,7 @@ def _without_vote(sample: Any, attempt: Attempt, task: Task, policy: LoadedPolic
     return _theirs(sample, fields)
 
 
-def post_process_rewards(args: Any, samples: Sequence[Any]) -> tuple[list[float], list[float]]:
+def post_process_rewards(args: Any, samples: Sequence[SlimeSample]) -> tuple[list[float], list[float]]:
     """slime's reward hook: (rewards, advantages), one for each sample.
 
     Each attempt of a group votes once, however many samples it has; what is removed votes not and gets 0. Recorded
@@ -134,11 +149,12 @@ def post_process_rewards(args: Any, samples: Sequence[Any]) -> tuple[list[float]
     del args
     rewards = [float(sample.reward or 0.0) for sample in samples]
     voting = [index for index, sample in enumerate(samples) if not sample.remove_sample]
-    recorded = [(samples[index].metadata or {}).get("advantage") for index in voting]
+    recorded: list[float | None] = [(samples[index].metadata or {}).get("advantage") for index in voting]
     given = [0.0] * len(samples)
-    if voting and all(each is not None for each in recorded):
-        for index, each in zip(voting, recorded, strict=True):
-            given[index] = float(each)
+    known = [float(each) for each in recorded if each is not None]
+    if len(known) == len(voting):
+        for index, each in zip(voting, known, strict=True):
+            given[index] = each
         return rewards, given
     for group in {samples[index].group_index: None for index in voting}:
         members = [index for index in voting if samples[index].group_index == group]
