@@ -266,5 +266,5 @@ def _places(mask: npt.NDArray[np.bool_]) -> list[int]:
 
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, np.ndarray):
-        return bool(np.array_equal(cast("npt.NDArray[Any]", one), other))
+        return bool(np.array_equal(cast("npt.NDArray[Any]", one), other, equal_nan=True))
     return one == other

@@ -3,12 +3,12 @@
 Convention R, counted from the end: `tokens` is the whole sequence, the last `response_length` of them the response;
 `loss_mask` and `rollout_log_probs` are about the response, 0 and 0.0 off the loss. The branches of one attempt share
 `rollout_id`, by which slime's loss divides by the mask of the whole attempt, so several branches weigh as one; those
-of one group share `group_index`; both are numbers, in order of first appearance. `reward` is of the whole attempt, as it
-was scored, and stands on each branch. slime's own group norm counts branches and not attempts, so `metadata` carries
-the advantage, penalties of ending rules included, for a reward post-process hook (`rollbook.run.doors.slime`); turns
-with advantages of their own are refused. `weight_versions` holds each run of equal versions once.
-`rollout_routed_experts` has a row for each token but the last: of the pass over that token. slime replays every row,
-so experts that are not known for all of them are refused.
+of one group share `group_index`; both are numbers, in order of first appearance. `reward` is of the whole attempt,
+as it was scored, and stands on each branch. slime's own group norm counts branches and not attempts, so `metadata`
+carries the advantage, penalties of ending rules included, for a reward post-process hook
+(`rollbook.run.doors.slime`); turns with advantages of their own are refused. `weight_versions` holds each run of equal
+versions once. `rollout_routed_experts` has a row for each token but the last: of the pass over that token. slime
+replays every row, so experts that are not known for all of them are refused.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def core(sample: Sample, numbers: Numbers) -> dict[str, Any]:
     if sample.advantages is not None:
         raise UsageError(
             f"{where(sample)}: its turns have advantages of their own, and slime takes one for a rollout; close the "
-            "groups with another estimator (`rollbook score RUN --estimator dr_grpo`)"
+            "groups with another estimator (`rollbook score RUN --estimator dr_grpo --keep`)"
         )
     cut = response(sample)
     return numbers.take(sample) | {
