@@ -47,3 +47,12 @@ def test_a_source_is_copied_at_its_commit_and_left_where_no_clone_is_named(
     monkeypatch.setenv("ROLLBOOK_TRAINER_SOURCES", str(tmp_path))
     with pytest.raises(SystemExit, match="no clone of THUDM/slime"):
         copy_source(tmp_path, source)
+
+
+def test_the_kept_report_is_of_a_full_run() -> None:
+    kept = json.loads((HERE.parents[2] / "docs" / "reports" / "trainers.json").read_text())
+    assert kept["exit_code"] == 0
+    assert kept["result"]["counts"]["failed"] == 0
+    assert kept["result"]["counts"]["passed"] > 40
+    assert kept["result"]["unlisted_skips"] == []
+    assert kept["result"]["environments"]["verl"]["verl"] == "0.9.1"
