@@ -64,8 +64,18 @@ NEMO_RL = Source("nemo_rl", "NVIDIA-NeMo/RL", "7ea279abfbeb698b092856d0dab61e7cf
 
 ENVIRONMENTS: Mapping[str, Environment] = {
     "verl": Environment(
-        # tensordict 0.11 and transformers 5.11 are too new for verl 0.9.1; it imports orjson and does not say so
-        wanted=(TORCH, "verl==0.9.1", "tensordict==0.10.0", "transformers==5.10.4", "orjson==3.13.0"),
+        # tensordict 0.11 and transformers 5.11 are too new for verl 0.9.1; it imports those behind and does not say so
+        wanted=(
+            TORCH,
+            "verl==0.9.1",
+            "tensordict==0.10.0",
+            "transformers==5.10.4",
+            "orjson==3.13.0",
+            "cachetools==8.0.2",
+            "fastapi==0.165.0",
+            "uvicorn==0.54.0",
+            "TransferQueue==0.1.11",
+        ),
         files=("live_verl.py", "live_slime.py", "live_miles.py"),
         reported=("verl", "torch", "tensordict", "transformers", "ray"),
         sources=(SLIME, MILES),

@@ -175,7 +175,7 @@ def advantage(rollout: str, *voters: str, scheduled: int = 2, values: Sequence[f
         baseline=0.5,
         scheduled=scheduled,
         used=len(voters),
-        estimator="mean_baseline",
+        estimator="dr_grpo",
         rules="r",
     )
     return Annotation(producer="rewards", name=ADVANTAGE, rollout=rollout, value=msgspec.to_builtins(fact))

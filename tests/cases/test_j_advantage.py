@@ -51,7 +51,7 @@ def test_groups_go_by_their_id_and_never_by_position(given: dict[str, Any]) -> N
     assert [(each.used, each.scheduled) for each in found.groups] == [(2, 2), (3, 2)]
     for order in ([4, 0, 3, 1, 2], [1, 3, 0, 2, 4]):
         assert advantages([traces[place] for place in order]).values == want
-    assert advantages(traces, spread=True).values["r2"] == 0.0
+    assert advantages(traces, estimator="grpo").values["r2"] == 0.0
 
 
 @report("J02")
@@ -101,7 +101,7 @@ def test_a_response_without_a_trained_token_has_no_vote(given: dict[str, Any]) -
         pytest.approx(-1 / 3, abs=1e-9),
         pytest.approx(-1 / 3, abs=1e-9),
     ]
-    spread = in_order(traces, advantages(traces, spread=True).values)
+    spread = in_order(traces, advantages(traces, estimator="grpo").values)
     assert [spread[place] for place in (0, 2, 3)] == pytest.approx([1.155, -0.577, -0.577], abs=1e-3)
     seen: list[Mapping[str, float]] = []
 
@@ -148,9 +148,9 @@ def test_whatever_takes_the_vote_takes_it_from_every_statistic(kind: str) -> Non
     traces = members([1.0, 1.0, 0.0, 0.0])
     traces[1] = voiceless(kind, traces[1])
     rules = EndingRules().override({Reason.MAX_TURNS: Mask()})
-    for spread in (False, True):
-        found = advantages(traces, rules, spread=spread)
-        alone = advantages([traces[0], *traces[2:]], rules, spread=spread)
+    for name in ("dr_grpo", "grpo"):
+        found = advantages(traces, rules, estimator=name)
+        alone = advantages([traces[0], *traces[2:]], rules, estimator=name)
         assert found.values == alone.values
         assert (found.groups[0].used, found.groups[0].scheduled) == (3, 4)
 
@@ -161,8 +161,8 @@ def test_whatever_takes_the_vote_takes_it_from_every_statistic(kind: str) -> Non
 @report("J07")
 def test_a_group_of_one_is_finite_and_kept(given: dict[str, Any]) -> None:
     (trace,) = members(given["rewards"])
-    for spread in (False, True):
-        found = advantages([trace], spread=spread)
+    for name in ("dr_grpo", "grpo"):
+        found = advantages([trace], estimator=name)
         assert found.values == {trace.id: 0.0}
         assert found.groups[0].used == 1
 
@@ -173,9 +173,9 @@ def test_a_group_of_one_is_finite_and_kept(given: dict[str, Any]) -> None:
 )
 def test_no_rewards_make_an_advantage_that_is_not_finite(rewards: list[float]) -> None:
     traces = members(list(rewards))
-    for spread in (False, True):
+    for name in ("dr_grpo", "grpo"):
         try:
-            values = advantages(traces, spread=spread).values
+            values = advantages(traces, estimator=name).values
         except RecordError:
             continue  # said, not handed on
         assert all(map(math.isfinite, values.values()))

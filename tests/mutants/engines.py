@@ -206,7 +206,7 @@ MUTANTS = [
     ),
     Mutant(
         "export: truncated sampling leaves",
-        "export/batch.py",
+        "export/fitness.py",
         "elif any(sampling.truncates for sampling in sample.samplings):",
         "elif False:",
         E + "test_what_was_drawn_from_a_part_of_the_vocabulary_does_not_leave[E07]",

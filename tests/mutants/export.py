@@ -37,14 +37,14 @@ MUTANTS = [
     ),
     mutant(
         "what nobody decided trains",
-        "batch",
+        "recorded",
         "decide(trace, self.rules) if disposition is None else disposition",
         "disposition",
         "batch.py::test_what_nobody_decided_goes_by_the_rules",
     ),
     mutant(
         "the recorded disposition comes first",
-        "batch",
+        "recorded",
         "{**recorded_dispositions(facts), **(dispositions or {})}",
         "{**(dispositions or {}), **recorded_dispositions(facts)}",
         FIRST,

@@ -239,12 +239,15 @@ SAMPLES = [
         "test_a_disposition_without_a_vote_trains_nothing",
     ),
     owner(
-        "rejected", "if Mark.REJECTED in marks:", "if False:", "test_the_earliest_surviving_branch_owns_a_shared_turn"
+        "rejected",
+        "if not self.rejected.isdisjoint(nodes):",
+        "if False:",
+        "test_the_earliest_surviving_branch_owns_a_shared_turn",
     ),
     Mutant(
         "samples: redacted",
         "trace/ownership.py",
-        "if Mark.REDACTED in marks:",
+        "if Mark.REDACTED in {self.graph.marks.get(node) for node in nodes}:",
         "if False:",
         f"{REDACT}::test_its_branch_does_not_train_and_the_count_drops",
     ),

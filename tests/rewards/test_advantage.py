@@ -65,7 +65,7 @@ def test_masked_members_leave_before_the_mean_and_the_spread() -> None:
     rules = EndingRules({Reason.MAX_TOKENS: Mask()})
     traces = [ended(key, reward) for key, reward in (("a", 1), ("c", 0), ("d", 0))]
     traces.insert(1, ended("b", 1, reason=Reason.MAX_TOKENS))
-    plain, spread = advantages(traces, rules), advantages(traces, rules, spread=True)
+    plain, spread = advantages(traces, rules), advantages(traces, rules, estimator="grpo")
     assert plain.values == pytest.approx({"a": 2 / 3, "c": -1 / 3, "d": -1 / 3})
     assert {key: round(value, 3) for key, value in spread.values.items()} == {"a": 1.155, "c": -0.577, "d": -0.577}
 
@@ -87,12 +87,12 @@ def test_penalties_enter_the_statistics() -> None:
     assert advantages(traces, rules).values == {"a": 1.0, "cut": -1.0}
 
 
-@pytest.mark.parametrize("spread", [False, True])
-def test_groups_of_one_and_of_none_are_finite(spread: bool) -> None:
-    assert advantages([ended("a", 5.0)], spread=spread).values == {"a": 0.0}
-    (nobody,) = advantages([ended("a", reason=Reason.HARNESS)], spread=spread).groups
+@pytest.mark.parametrize("name", ["dr_grpo", "grpo"])
+def test_groups_of_one_and_of_none_are_finite(name: str) -> None:
+    assert advantages([ended("a", 5.0)], estimator=name).values == {"a": 0.0}
+    (nobody,) = advantages([ended("a", reason=Reason.HARNESS)], estimator=name).groups
     assert (nobody.values, nobody.baseline, nobody.scheduled, nobody.used) == ({}, None, 1, 0)
-    assert advantages([], spread=spread).groups == ()
+    assert advantages([], estimator=name).groups == ()
 
 
 def test_retried_attempts_are_members_but_not_scheduled_twice() -> None:
@@ -132,12 +132,12 @@ def test_an_estimator_of_the_users_own_is_matched_by_id() -> None:
 
 def test_annotations_keep_how_it_was_made_and_read_back() -> None:
     rules = EndingRules({Reason.HARNESS: Retry(0)})
-    result = advantages([ended("a", 1.0), ended("b", 0.0)], rules, spread=True)
+    result = advantages([ended("a", 1.0), ended("b", 0.0)], rules, estimator="grpo")
     notes = result.annotations(step=3)
     assert [(note.rollout, note.step, note.name) for note in notes] == [("a", 3, "advantage"), ("b", 3, "advantage")]
     assert notes[0].value["advantage"] == result.values["a"]
     assert notes[0].value["rules"] == rules_hash(rules)
-    assert (notes[0].value["estimator"], notes[0].value["members"]) == ("mean_spread", ["a", "b"])
+    assert (notes[0].value["estimator"], notes[0].value["members"]) == ("grpo", ["a", "b"])
     stored = msgspec.msgpack.decode(msgspec.msgpack.encode(notes), type=list[Annotation])
     assert msgspec.convert(stored[1].value, GroupAdvantages) == result.groups[0]
 
@@ -146,12 +146,12 @@ def test_late_members_never_change_a_delivered_group() -> None:
     early = [ended("a", 1.0), ended("b", 0.0)]
     first = advantages(early)
     late = [*early, ended("c", 0.0), ended("d", 1.0, group="h")]
-    again = advantages(late, spread=True, delivered=first.annotations())
+    again = advantages(late, estimator="grpo", delivered=first.annotations())
     assert again.groups[0] == first.groups[0]
     assert (again.late, again.values) == (("c",), {"a": 0.5, "b": -0.5, "d": 0.0})
     other = Annotation(producer="audit", name="advantage", rollout="a", value=1)
     assert advantages(late, delivered=[other]).groups[0].used == 3
-    with pytest.raises(UsageError, match="is no GroupAdvantages"):
+    with pytest.raises(UsageError, match="is no Advantage"):
         advantages(late, delivered=[msgspec.structs.replace(other, producer="rewards")])
 
 

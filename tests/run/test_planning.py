@@ -28,7 +28,7 @@ def valued(seat: str, *values: float) -> GroupAdvantages:
         baseline=0.5,
         scheduled=2,
         used=len(values),
-        estimator="mean_baseline",
+        estimator="dr_grpo",
         rules="h",
     )
 

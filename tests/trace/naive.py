@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from rollbook.trace import ROOT, LossReason, Mark, MessageGraph, RunKind, Trace, expand_runs
+from rollbook.trace import ROOT, EdgeLabel, LossReason, Mark, MessageGraph, RunKind, Trace, expand_runs
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,18 @@ def branch_loss(trace: Trace, nodes: list[int], votes: bool, max_tokens: int | N
         (not trace.head.agent.trainable, LossReason.UNTRAINABLE_SEAT),
         (not votes, LossReason.NO_VOTE),
         (Mark.REDACTED in marks, LossReason.REDACTED),
-        (Mark.REJECTED in marks, LossReason.REJECTED),
+        (Mark.REJECTED in marks or any(rejected_compaction(trace, node) for node in nodes), LossReason.REJECTED),
         (max_tokens is not None and tokens > max_tokens, LossReason.OVER_LENGTH),
     )
     return next((reason for holds, reason in rules if holds), None)
+
+
+def rejected_compaction(trace: Trace, node: int) -> bool:
+    """A summary that was tried and not taken."""
+    labels = {
+        edge.label for edge in trace.edges if edge.source.node == node and edge.source.rollout in (None, trace.id)
+    }
+    return EdgeLabel.COMPACTION_ATTEMPT in labels and EdgeLabel.COMPACTION not in labels
 
 
 def node_loss(trace: Trace, node: int) -> LossReason | None:

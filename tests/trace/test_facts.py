@@ -23,7 +23,7 @@ FACT = Advantage(
     baseline=0.5,
     scheduled=8,
     used=2,
-    estimator="mean_baseline",
+    estimator="dr_grpo",
     rules="h",
 )
 
@@ -75,7 +75,7 @@ def test_what_the_rewards_room_writes_is_read() -> None:
         baseline=0.5,
         scheduled=8,
         used=2,
-        estimator="mean_baseline",
+        estimator="dr_grpo",
         rules="h",
     )
     read = advantages(Advantages((written,)).annotations())

@@ -24,10 +24,17 @@ class _Group:
     rewards: list[float] = field(default_factory=list[float])
     """Of the rollouts that may vote."""
     fact: Advantage | None = None
+    by_turn: bool = False
+    """Turns of it have advantages of their own."""
 
     @property
     def votes(self) -> list[float]:
         return self.rewards if self.fact is None else list(self.fact.values.values())
+
+    @property
+    def alike(self) -> bool:
+        """True where nothing is learned from its voters."""
+        return min(self.votes) == max(self.votes) and not self.by_turn
 
 
 class _Groups:
@@ -42,6 +49,7 @@ class _Groups:
         group = self.groups.setdefault(key, _Group(trace.id))
         group.members += 1
         group.fact = self.evidence.advantages.get(trace.id, group.fact)
+        group.by_turn |= group.fact is not None and any(each for rows in group.fact.turns.values() for _, each in rows)
         if trace.reward is not None and self.evidence.no_vote(trace) is None:
             group.rewards.append(trace.reward)
 
@@ -51,14 +59,19 @@ class ZeroVariance(_Groups):
 
     def finish(self) -> Measure:
         judged = [(key, group) for key, group in self.groups.items() if len(group.votes) >= 2]
-        flat = [(key, group) for key, group in judged if min(group.votes) == max(group.votes)]
+        flat = [(key, group) for key, group in judged if group.alike]
         for key, group in flat:
+            why = group.fact.no_signal if group.fact is not None else None
             self.findings.add_for(
-                group.first, f"group {key.group!a} ({key.seat}): its {len(group.votes)} voters are alike"
+                group.first,
+                f"group {key.group!a} ({key.seat}): its {len(group.votes)} voters are {why or 'alike'}",
             )
         low = sum(max(group.rewards, default=1.0) <= 0 for _, group in flat)
+        gated = sum(group.fact is not None and group.fact.no_signal is not None for _, group in flat)
         nothing = "no group has two rollouts that vote"
-        return Measure.share(len(flat), len(judged), nothing, all_at_or_below_0=low, groups=len(self.groups))
+        return Measure.share(
+            len(flat), len(judged), nothing, all_at_or_below_0=low, groups=len(self.groups), gated=gated
+        )
 
 
 class GroupSizes(_Groups):

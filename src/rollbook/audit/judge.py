@@ -1,7 +1,8 @@
 """One pass over a batch: every check sees each trace once, then the gate gives its word on what they measured.
 
 Traces are read one at a time and none is kept. A trace whose columns do not fit each other breaks the alignment check
-and is not shown to the checks that read tokens. Nothing is changed: what the audit finds is in the report only.
+and is not shown to the checks that read tokens. Rewards are those that were given last. Nothing is changed: what the
+audit finds is in the report only.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from rollbook.audit.report import Check, Report, Status
 from rollbook.audit.table import CHECKS, Row
 from rollbook.trace.annotation import Annotation, fold
 from rollbook.trace.ending import Disposition
-from rollbook.trace.facts import advantages, stalenesses
+from rollbook.trace.facts import advantages, rewards, stalenesses
 from rollbook.trace.facts import dispositions as recorded_dispositions
 from rollbook.trace.protocols import TraceSource
+from rollbook.trace.rescored import rescored_all
 from rollbook.trace.trace import Trace
 
 __all__ = ["audit", "audit_traces"]
@@ -59,7 +61,7 @@ def audit_traces(
     notes = [Findings(gate.findings) for _ in CHECKS]
     probes = [row.probe(findings, evidence) for row, findings in zip(CHECKS, notes, strict=True)]
     rollouts = 0
-    for trace in traces:
+    for trace in rescored_all(traces, rewards(facts)):
         rollouts += 1
         aligned = not any(misalignments(trace))
         for row, probe in zip(CHECKS, probes, strict=True):

@@ -23,7 +23,9 @@ COMMANDS = {
     "run": "rollbook.cli.run",
     "show": "rollbook.cli.show",
     "audit": "rollbook.cli.audit",
+    "explain": "rollbook.cli.explain",
     "export": "rollbook.cli.export",
+    "score": "rollbook.cli.score",
     "envs": "rollbook.cli.envs",
     "check": "rollbook.cli.check",
 }

@@ -18,6 +18,7 @@ from rich.console import Console
 from rollbook.audit import Report, audit
 from rollbook.cli.app import Failed, Stopped
 from rollbook.cli.audit_view import show_audit
+from rollbook.cli.estimator_options import estimator_options
 from rollbook.cli.pool_options import pool_options, read_breaker, read_groups, read_limits
 from rollbook.cli.progress import FetchBar, RunBar
 from rollbook.cli.report_view import show_report
@@ -114,6 +115,7 @@ Examples:
     help="Earlier turns in later prompts: as sampled, or as the chat template writes them then.",
 )
 @template_options
+@estimator_options
 @pool_options
 @click.option("--resume", is_flag=True, help="Go on with the run in --out.")
 @click.option("--allow-changed", is_flag=True, help="Resume although limits, sampling or the policy differ.")
@@ -232,6 +234,8 @@ def _config(given: dict[str, Any]) -> RunConfig:
         groups=read_groups(given),
         resources=read_limits(given),
         breaker=read_breaker(given),
+        estimator=given["estimator"],
+        outcome_part=given["outcome_part"],
         sampling=Sampling(temperature=given["temperature"], top_p=given["top_p"], top_k=given["top_k"]),
         context=ContextPolicy(given["context"]),
         tokenizer=given["tokenizer"],

@@ -19,6 +19,7 @@ from rollbook.run import open_run
 from rollbook.run import selection as select
 from rollbook.store import RunReader
 from rollbook.trace import Summary, facts
+from rollbook.trace.rescored import rescored
 
 __all__ = ["command"]
 
@@ -75,7 +76,12 @@ def find_rollout(source: RunReader, run: Path | str, part: str) -> str:
 def _show_run(source: RunReader, run: Path | str, *, as_json: bool) -> None:
     notes = source.annotations()
     fates, advantages = facts.dispositions(notes), facts.advantages(notes)
-    summaries = sorted(source.summaries(), key=lambda row: (row.group, row.seat, row.member, row.attempt))
+    given = facts.rewards(notes)
+    rows_now = (
+        msgspec.structs.replace(row, reward=given[row.rollout].total) if row.rollout in given else row
+        for row in source.summaries()
+    )
+    summaries = sorted(rows_now, key=lambda row: (row.group, row.seat, row.member, row.attempt))
     if as_json:
         rows: list[dict[str, Any]] = [
             {
@@ -130,7 +136,8 @@ def _line(row: Summary, fate: str) -> tuple[str, ...]:
 
 
 def _show_one(source: RunReader, rollout: str, *, full: bool, as_json: bool) -> None:
-    trace, notes = source.get(rollout), source.annotations()
+    notes = source.annotations()
+    trace = rescored(source.get(rollout), facts.rewards(notes).get(rollout))
     fate, advantage = facts.dispositions(notes).get(rollout), facts.advantages(notes).get(rollout)
     if as_json:
         print_json(trace_document(trace, fate, advantage))

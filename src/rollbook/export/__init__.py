@@ -2,8 +2,9 @@
 
 from rollbook.export.batch import export
 from rollbook.export.conformance import ExporterFinding, ExporterReport, ExporterVerdict, check_exporter
-from rollbook.export.doors import DOORS, Door, ExporterCheck, Row
+from rollbook.export.doors import DOORS, Door, ExporterCheck, Row, open_door
 from rollbook.export.forms import FORMS, Form, Writer
+from rollbook.export.recorded import recorded_samples
 from rollbook.export.report import ExportReport, Snapshot
 
 __all__ = [
@@ -21,4 +22,6 @@ __all__ = [
     "Writer",
     "check_exporter",
     "export",
+    "open_door",
+    "recorded_samples",
 ]

@@ -1,9 +1,9 @@
 """An export: the samples of a batch, one trace at a time, into one file, and an account of every sampled token.
 
-Rules: a rollout's disposition is the recorded one, else the one that the ending rules give; an advantage is the given
-one, else the recorded one. Logprobs that are not of the distribution that was sampled stop the export, for leaving
-rows out by how they were sampled would select. Nothing is padded: a rollout without a trained token gives no row, and
-an export without rows writes no file. The report is written beside the file, as ``OUT.report.json``.
+Rules: who votes, with which reward and advantage, is what the record says (`rollbook.export.recorded`). Logprobs that
+are not of the distribution that was sampled stop the export, for leaving rows out by how they were sampled would
+select. Nothing is padded: a rollout without a trained token gives no row, and an export without rows writes no file.
+The report is written beside the file, as ``OUT.report.json``.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from rollbook.export.fields import check_sample
 from rollbook.export.files import refuse_taken, replacing
 from rollbook.export.fitness import unfit
 from rollbook.export.forms import Form, Writer, find_form, open_writer
+from rollbook.export.recorded import Recorded
 from rollbook.export.report import ExportReport, snapshot
 from rollbook.trace.annotation import Annotation, fold
-from rollbook.trace.disposition import DEFAULT_RULES, decide
+from rollbook.trace.disposition import DEFAULT_RULES
 from rollbook.trace.ending import Disposition, EndingRules
-from rollbook.trace.facts import advantages as recorded_advantages
-from rollbook.trace.facts import dispositions as recorded_dispositions
 from rollbook.trace.protocols import TraceSource
-from rollbook.trace.sample import LossReason, Sample, SampleSet, TokenLedger, samples
+from rollbook.trace.sample import LossReason, Sample, SampleSet, TokenLedger
 from rollbook.trace.trace import Trace
 
 __all__ = ["export"]
@@ -57,16 +56,8 @@ def export(
     """
     chosen, path = find_form(form), Path(out)
     facts = fold(source.annotations() if annotations is None else annotations)
-    job = _Job(
-        rules=rules,
-        dispositions={**recorded_dispositions(facts), **(dispositions or {})},
-        advantages={
-            **{rollout: fact.advantage for rollout, fact in recorded_advantages(facts).items()},
-            **(advantages or {}),
-        },
-        max_tokens=max_tokens,
-        allow_unfit=allow_unfit_logprobs,
-    )
+    recorded = Recorded.of(facts, rules=rules, dispositions=dispositions, advantages=advantages, max_tokens=max_tokens)
+    job = _Job(recorded=recorded, allow_unfit=allow_unfit_logprobs)
     account_path = _beside(path)
     refuse_taken(path, overwrite=overwrite)  # the file that was named is told of before the one beside it
     with replacing(account_path, overwrite=overwrite) as account, replacing(path, overwrite=overwrite) as file:
@@ -90,10 +81,7 @@ def _beside(path: Path) -> Path:
 class _Job:
     """What an export keeps while it runs: counts, never a trace."""
 
-    rules: EndingRules
-    dispositions: Mapping[str, Disposition]
-    advantages: Mapping[str, float | None]
-    max_tokens: int | None
+    recorded: Recorded
     allow_unfit: bool
     rollouts: int = 0
     written: int = 0
@@ -107,7 +95,7 @@ class _Job:
 
     def run(self, source: TraceSource, writer: Writer) -> None:
         """Write the samples of all traces."""
-        for trace in source.traces():
+        for trace in self.recorded.traces(source):
             self.take(trace, writer)
         if not self.written:
             raise UsageError(f"no rollout of this batch gives a sample: {self.why_empty()}")
@@ -119,14 +107,8 @@ class _Job:
         if not trace.head.tokens:
             self.refused["no_token_ids"] += 1
             return
-        disposition = self.dispositions.get(trace.id)
-        self.decided["rules" if disposition is None else "recorded"] += 1
-        built = samples(
-            trace,
-            disposition=decide(trace, self.rules) if disposition is None else disposition,
-            advantage=self.advantages.get(trace.id),
-            max_tokens=self.max_tokens,
-        )
+        self.decided["recorded" if trace.id in self.recorded.dispositions else "rules"] += 1
+        built = self.recorded.samples(trace)
         self.ledger += built.ledger
         self.unbound += len(built.unbound_turn_rewards)
         if not len(built):
@@ -167,7 +149,7 @@ class _Job:
             dispositions=dict(sorted(self.decided.items())),
             unfit_logprobs_allowed=self.allow_unfit,
             unfit_samples=self.unfit,
-            max_tokens=self.max_tokens,
+            max_tokens=self.recorded.max_tokens,
             snapshot=snapshot(facts),
         )
 

@@ -59,6 +59,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         for form in (
             Form("jsonl", "One sample per line, as JSON.", "rollbook.export.jsonl"),
             Form("parquet", "One sample per row, arrays as lists.", "rollbook.export.parquet", "pyarrow", "parquet"),
+            Form("slime", "A debug rollout file, from which slime and Miles train.", "rollbook.export.slime_file"),
         )
     }
 )

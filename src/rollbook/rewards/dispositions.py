@@ -53,11 +53,11 @@ def rules_hash(rules: EndingRules) -> str:
     return hashlib.blake2b(msgspec.msgpack.encode(table), digest_size=8).hexdigest()
 
 
-def annotate(decided: dict[str, Disposition], step: int = 0) -> list[Annotation]:
+def annotate(decided: dict[str, Disposition], step: int = 0, producer: str = PRODUCER) -> list[Annotation]:
     """Dispositions as annotations, for a sink."""
     return [
         Annotation(
-            producer=PRODUCER, name=DISPOSITION, rollout=rollout, step=step, value=msgspec.to_builtins(disposition)
+            producer=producer, name=DISPOSITION, rollout=rollout, step=step, value=msgspec.to_builtins(disposition)
         )
         for rollout, disposition in decided.items()
     ]

@@ -13,6 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from rollbook.errors import ConfigError
+from rollbook.rewards import DEFAULT_ESTIMATOR, refuse_whole_batch
 from rollbook.rollout import GroupRules, Limits, ResourceLimit
 from rollbook.rollout.breaker import BreakerRules
 from rollbook.rollout.resources import check_limits
@@ -61,8 +62,11 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Limits by the resource's name: ``engine``, ``tool:NAME``, ``sandbox``, ``scoring``, ``judge``."""
     breaker: BreakerRules = BreakerRules()
     """When so many attempts fail for reasons outside of the policy that the run stops."""
-    spread: bool = False
-    """Divide advantages by the group's spread."""
+    estimator: str = DEFAULT_ESTIMATOR
+    """How advantages are computed, one of `rollbook.rewards.ESTIMATORS`; not one that needs the whole batch."""
+    outcome_part: str | None = None
+    """The part of the reward that must differ within a group for anything to be learned from it; None: any difference
+    of rewards counts."""
 
     def __post_init__(self) -> None:
         for name in ("tasks", "group"):
@@ -74,6 +78,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         if not self.request_timeout > 0:
             raise ConfigError(f"'request_timeout' must be above 0, not {self.request_timeout:g}")
         check_limits(self.resources)
+        refuse_whole_batch(self.estimator)
 
     def plain(self) -> dict[str, Any]:
         """The configuration as plain data, just as it reads back from the record: JSON knows no tuples.

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rollbook.errors import ConfigError
-from rollbook.rewards import Outcome, annotate, decide, mean_baseline, mean_spread, outcome_of
+from rollbook.rewards import Outcome, annotate, decide, outcome_of
 from rollbook.rewards.dispositions import PRODUCER
 from rollbook.rollout import GroupPlan
 from rollbook.rollout.pool import GROUP_CLOSED, GroupBook
@@ -24,7 +24,10 @@ from rollbook.store import RunReader
 from rollbook.trace import Annotation, Disposition, Fate, Reason, Summary, Task, Trace, facts
 from rollbook.trace.disposition import ending_of
 
-__all__ = ["Planner", "closed_empty"]
+__all__ = ["JUDGED_AGAIN", "Planner", "closed_empty", "of_the_run"]
+
+JUDGED_AGAIN = "score"
+"""Who writes the annotations of a run that is judged again."""
 
 _PLACE = re.compile(r"([0-9]{4,})(?:r([0-9]+))?", re.ASCII)
 """A group's place in the list, and its round where that is not the first."""
@@ -44,7 +47,7 @@ class Planner:
         if rounds is not None and rounds < 1:
             raise ConfigError(f"the tasks are gone through at least once, not {rounds} times")
         self._config, self._tasks, self._run, self._rounds = config, tasks, run, rounds
-        notes = reader.annotations()
+        notes = of_the_run(reader.annotations())
         delivered = facts.advantages(note for note in notes if note.producer == PRODUCER)
         fates = facts.dispositions(notes)
         self._decided = fates.keys() | delivered.keys()
@@ -131,7 +134,8 @@ class Planner:
             self._config.groups,
             self._config.rules,
             request_retries=self._config.limits.request_retries,
-            estimator=mean_spread if self._config.spread else mean_baseline,
+            estimator=self._config.estimator,
+            outcome_part=self._config.outcome_part,
             earlier=self._earlier.get(plan.id, ()),
             chance=chance,
         )
@@ -173,3 +177,8 @@ def closed_empty(rows: Iterable[Summary], fates: Mapping[str, Disposition]) -> s
         if row.rollout in fates:
             rules[row.group].add(fates[row.rollout].rule)
     return {group for group, said in rules.items() if said == {GROUP_CLOSED}}
+
+
+def of_the_run(notes: Iterable[Annotation]) -> list[Annotation]:
+    """What the run itself decided: how far it has come does not change when it is judged again."""
+    return [note for note in notes if note.producer != JUDGED_AGAIN]

@@ -1,8 +1,8 @@
 """What came out of a run, as plain numbers: endings, dispositions, rewards by group, time, tokens, tool calls.
 
 Rules: everything is computed from stored traces and annotations, so the report of a run is the same whoever asks and
-however often it was resumed; what was not reported is None and is never counted as 0; each stored attempt counts,
-retried ones included, but only voters enter a group's mean.
+however often it was resumed; rewards are those that were given last; what was not reported is None and is never counted
+as 0; each stored attempt counts, retried ones included, but only voters enter a group's mean.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from rollbook.trace import (
     facts,
     samples,
 )
+from rollbook.trace.rescored import rescored_all
 
 __all__ = ["report"]
 
@@ -43,7 +44,7 @@ def report(source: TraceSource, resources: ResourceReport | None = None) -> RunR
     `rollbook.run.read_resources` finds it in the run's folder."""
     notes = source.annotations()
     tally = _Tally(facts.dispositions(notes), facts.advantages(notes))
-    for trace in source.traces():
+    for trace in rescored_all(source.traces(), facts.rewards(notes)):
         tally.see(trace)
     return tally.report(resources)
 

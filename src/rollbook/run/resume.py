@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from rollbook.errors import ConfigError
+from rollbook.rewards import DEFAULT_ESTIMATOR
 from rollbook.rollout import GroupRules
 from rollbook.rollout.breaker import BreakerRules
 from rollbook.rollout.staleness import StalenessBound
@@ -164,8 +165,11 @@ def _check_same(config: RunConfig, stored: Stored, folder: Path, allow_changed: 
         "groups": msgspec.to_builtins(GroupRules()),
         "resources": {},
         "breaker": msgspec.to_builtins(BreakerRules()),
+        "outcome_part": None,
         **stored.asked,
     }
+    spread = before.pop("spread", False)
+    before.setdefault("estimator", "grpo" if spread else DEFAULT_ESTIMATOR)
     before["limits"] = {"request_retries": 0, **before.get("limits", {})}
     changed = differences(before, config.plain())
     listed = "".join(f"\n  {line}" for line in changed)

@@ -11,7 +11,7 @@ from collections import Counter
 import msgspec
 
 from rollbook.errors import ConfigError
-from rollbook.run.planning import closed_empty
+from rollbook.run.planning import closed_empty, of_the_run
 from rollbook.run.resume import asked
 from rollbook.store import RunReader
 from rollbook.trace import Disposition, EndingRules, Fate, Retry, Summary, facts
@@ -47,7 +47,7 @@ def standing(source: RunReader) -> Standing | None:
     config = stored.planned()
     if config is None:
         return None
-    notes, rows = source.annotations(), list(source.summaries())
+    notes, rows = of_the_run(source.annotations()), list(source.summaries())
     fates, advantages = facts.dispositions(notes), facts.advantages(notes)
     done = {(row.group, row.member) for row in rows if not _runs_again(row, fates.get(row.rollout), config.rules)}
     members = Counter(group for group, _ in done)

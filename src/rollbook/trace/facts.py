@@ -6,7 +6,7 @@ producers or steps say the same thing of a rollout, the highest step wins, then 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import TypeVar
 
@@ -16,19 +16,24 @@ from rollbook.errors import UsageError
 from rollbook.trace.annotation import Annotation
 from rollbook.trace.ending import Disposition
 from rollbook.trace.episode import GroupKey
+from rollbook.trace.record import ScoringStatus, TurnReward
 
 __all__ = [
     "ADVANTAGE",
     "DISPOSITION",
+    "REWARD",
     "STALENESS",
     "Advantage",
     "GroupAdvantages",
+    "Reward",
     "StaleBy",
     "Staleness",
     "advantages",
+    "closed_groups",
     "dispositions",
     "fact",
     "flat_groups",
+    "rewards",
     "stalenesses",
 ]
 
@@ -37,6 +42,9 @@ ADVANTAGE = "advantage"
 
 DISPOSITION = "disposition"
 """Name of the annotation whose value is a `Disposition`."""
+
+REWARD = "reward"
+"""Name of the annotation whose value is a `Reward`."""
 
 STALENESS = "staleness"
 """Name of the annotation whose value is a `Staleness`."""
@@ -61,6 +69,11 @@ class GroupAdvantages(msgspec.Struct, frozen=True, kw_only=True):
     """By name."""
     rules: str
     """Hash of the ending rules that were applied before."""
+    turns: dict[str, tuple[tuple[int, float], ...]] = {}
+    """(turn, advantage) by rollout, of those whose turns have advantages of their own; else all have the rollout's. In
+    a member's annotation only its own are kept."""
+    no_signal: str | None = None
+    """Why all advantages are 0 though the rewards differ; None: no such rule applied."""
 
     @property
     def key(self) -> GroupKey:
@@ -70,7 +83,8 @@ class GroupAdvantages(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def zero_variance(self) -> bool:
         """True where there are votes, and all of them count alike: nothing is learned from the group."""
-        return len(set(self.values.values())) == 1
+        by_turn = any(value for rows in self.turns.values() for _, value in rows)
+        return len(set(self.values.values())) == 1 and not by_turn
 
 
 class Advantage(GroupAdvantages, frozen=True, kw_only=True):
@@ -78,6 +92,26 @@ class Advantage(GroupAdvantages, frozen=True, kw_only=True):
 
     advantage: float | None
     """None: the rollout has no vote."""
+
+    @property
+    def turn_advantages(self) -> dict[int, float] | None:
+        """Its advantage by turn; None: all of its turns have the same."""
+        own = next(iter(self.turns.values()), ())
+        return dict(own) or None
+
+
+class Reward(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rollout was given when it was scored again; it takes the place of all that its trace says of rewards."""
+
+    total: float | None
+    """None: no reward, which is not zero."""
+    parts: dict[str, float] = {}
+    """What it is made of, by name."""
+    turn_rewards: tuple[TurnReward, ...] = ()
+    """Of single turns."""
+    status: ScoringStatus = ScoringStatus.SCORED
+    reason: str = ""
+    """Why scoring failed; empty otherwise."""
 
 
 class StaleBy(StrEnum):
@@ -115,7 +149,7 @@ class Staleness(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.in_flight is None or self.in_queue is None else self.in_flight + self.in_queue
 
 
-_Fact = TypeVar("_Fact", Advantage, GroupAdvantages, Disposition, Staleness)
+_Fact = TypeVar("_Fact", Advantage, GroupAdvantages, Disposition, Reward, Staleness)
 
 
 def advantages(annotations: Iterable[Annotation]) -> dict[str, Advantage]:
@@ -126,6 +160,23 @@ def advantages(annotations: Iterable[Annotation]) -> dict[str, Advantage]:
 def dispositions(annotations: Iterable[Annotation]) -> dict[str, Disposition]:
     """The disposition of each rollout that has one."""
     return _newest(annotations, DISPOSITION, Disposition)
+
+
+def rewards(annotations: Iterable[Annotation]) -> dict[str, Reward]:
+    """The reward of each rollout that was scored again."""
+    return _newest(annotations, REWARD, Reward)
+
+
+def closed_groups(members: Mapping[str, Advantage]) -> dict[GroupKey, GroupAdvantages]:
+    """The groups whose members have these advantages, each whole again, in the order in which they come."""
+    whole: dict[GroupKey, GroupAdvantages] = {}
+    for each in members.values():
+        plain = msgspec.structs.asdict(each)
+        del plain["advantage"]
+        known = whole.get(each.key)
+        turns = {**({} if known is None else known.turns), **each.turns}
+        whole[each.key] = GroupAdvantages(**{**plain, "turns": turns})
+    return whole
 
 
 def stalenesses(annotations: Iterable[Annotation]) -> dict[str, Staleness]:

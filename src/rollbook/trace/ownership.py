@@ -1,10 +1,10 @@
 """Who trains what: which branch owns each sampled node of a trace, and why the others do not train.
 
 Order of the rules: first the branches that cannot train go (the whole trace where its seat is not trainable or its
-disposition has no vote; redacted nodes; rejected attempts; over length); then the earliest surviving branch that holds
-a node owns it, and the node is context in the others; last, nodes of an untrainable policy or taken out of the loss
-stay as context, and what lies behind the cut of a branch is gone. Every sampled token that is not trained is counted
-with its reason, so captured = trained + lost.
+disposition has no vote; redacted nodes; rejected attempts, those of a compaction too; over length); then the earliest
+surviving branch that holds a node owns it, and the node is context in the others; last, nodes of an untrainable policy
+or taken out of the loss stay as context, and what lies behind the cut of a branch is gone. Every sampled token that is
+not trained is counted with its reason, so captured = trained + lost.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from rollbook.trace.ending import Disposition
 from rollbook.trace.node import ORIGIN, POLICY, SAMPLED, TOKENS, Branch, Mark
+from rollbook.trace.record import EdgeLabel
 from rollbook.trace.trace import Trace
 
 __all__ = ["LossReason", "Ownership", "Share", "TokenLedger"]
@@ -93,6 +94,11 @@ class Ownership:
         self.turn_of = is_turn.cumsum(dtype=np.int32) - 1
         """Number of the turn by node; -1 where it is none."""
         self.turn_of[~is_turn] = -1
+        self.rejected = {node for node, mark in self.graph.marks.items() if mark is Mark.REJECTED}
+        """Nodes of attempts that were thrown away; their branches do not train."""
+        if trace.edges:
+            tried, taken = map(self._edge_sources, (EdgeLabel.COMPACTION_ATTEMPT, EdgeLabel.COMPACTION))
+            self.rejected |= tried - taken
         self.node_loss = self._node_losses()
         """Nodes that stay out of the loss on their own account."""
         self.owner: dict[int, int] = {}
@@ -124,6 +130,11 @@ class Ownership:
         self.ledger.lost = +self.ledger.lost
         return shares
 
+    def _edge_sources(self, label: EdgeLabel) -> set[int]:
+        """The nodes of this trace from which an edge of this label goes."""
+        own = (None, self.trace.id)
+        return {edge.source.node for edge in self.trace.edges if edge.label == label and edge.source.rollout in own}
+
     def _node_losses(self) -> dict[int, LossReason]:
         found = {node: LossReason.DEMOTED for node, mark in self.graph.marks.items() if mark is Mark.DEMOTED}
         untrainable = {index for index, policy in enumerate(self.trace.head.policies) if not policy.trainable}
@@ -140,11 +151,11 @@ class Ownership:
             return LossReason.UNTRAINABLE_SEAT
         if self.disposition is not None and not self.disposition.votes:
             return LossReason.NO_VOTE
-        if self.graph.marks:
-            marks = {self.graph.marks.get(node) for node in branch.nodes.tolist()}
-            if Mark.REDACTED in marks:
+        if self.graph.marks or self.rejected:
+            nodes: list[int] = branch.nodes.tolist()
+            if Mark.REDACTED in {self.graph.marks.get(node) for node in nodes}:
                 return LossReason.REDACTED
-            if Mark.REJECTED in marks:
+            if not self.rejected.isdisjoint(nodes):
                 return LossReason.REJECTED
         if self.max_tokens is None or self.cut:
             return None

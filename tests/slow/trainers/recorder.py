@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tools.trainers_env import ENVIRONMENTS, MARK
 
 SOURCES = "sources"

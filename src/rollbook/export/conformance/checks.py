@@ -96,7 +96,7 @@ def _masked_gradient(tried: Tried) -> str:
 
 
 def _pull(row: Row, sample: Sample) -> npt.NDArray[np.float32]:
-    """d loss / d logprob of each token, with an importance weight, as trainers compute it: everything times the mask."""
+    """d loss / d logprob of each token, with an importance weight, as trainers have it: everything times the mask."""
     current = table_logprobs(row.token_ids) + np.float32(0.125)
     behaviour = current if row.logprobs is None else row.logprobs
     advantages = np.full(len(current), sample.advantage, np.float32) if row.advantages is None else row.advantages

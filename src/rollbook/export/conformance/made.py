@@ -21,10 +21,10 @@ from rollbook.trace.disposition import DEFAULT_RULES, decide
 from rollbook.trace.ending import Ending, Reason
 from rollbook.trace.message import Message, Origin, Role
 from rollbook.trace.node import ROOT, Fork, ForkReason, Mark
+from rollbook.trace.record import PolicyRecord, TraceHead
 from rollbook.trace.runs import RunKind, make_runs
 from rollbook.trace.sample import Sample, samples
 from rollbook.trace.task import Task
-from rollbook.trace.record import PolicyRecord, TraceHead
 from rollbook.trace.trace import Trace
 
 __all__ = ["GROUP", "VOCABULARY", "Case", "cases", "made_up_samples", "table_logprobs"]

@@ -73,8 +73,8 @@ def full_experts(sample: Sample) -> npt.NDArray[np.int32] | None:
     if not sample.experts_known[1:].all():
         gaps = int((~sample.experts_known[1:]).sum())
         raise UsageError(
-            f"{where(sample)}: the routed experts of {gaps} tokens are not known, and this trainer replays them for all; "
-            "make the samples without experts"
+            f"{where(sample)}: the routed experts of {gaps} tokens are not known, and this trainer replays them for "
+            "all; make the samples without experts"
         )
     return sample.routed_experts.astype(np.int32)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from rollbook.rewards import Estimator, GroupAdvantages, Outcome, close_group, mean_baseline
+from rollbook.rewards import DEFAULT_ESTIMATOR, Estimator, GroupAdvantages, Outcome, close_group, refuse_whole_batch
 from rollbook.rollout.backoff import jittered
 from rollbook.rollout.pool.orders import GroupPlan, GroupRules, Order
 from rollbook.trace import Disposition, EndingRules, Fate, Reason
@@ -96,14 +96,16 @@ class GroupBook:
         endings: EndingRules,
         *,
         request_retries: int = 0,
-        estimator: Estimator = mean_baseline,
+        estimator: Estimator = DEFAULT_ESTIMATOR,
+        outcome_part: str | None = None,
         earlier: Sequence[Outcome] = (),
         chance: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """`earlier`: attempts that a run which goes on holds already. `chance`: gives numbers in [0, 1), to spread
-        waits."""
+        waits. `outcome_part`: as in `rollbook.rewards.close_groups`."""
         self.plan, self.closed = plan, False
-        self._rules, self._endings, self._estimator, self._chance = rules, endings, estimator, chance
+        self._rules, self._endings, self._chance = rules, endings, chance
+        self._estimator, self._outcome_part = refuse_whole_batch(estimator), outcome_part
         self._retries = request_retries
         self._given_up: str | None = None
         self._members = {number: _Member(number, request_retries) for number in range(plan.size)}
@@ -301,7 +303,14 @@ class GroupBook:
             closed,
             outcomes=tuple(after),
             advantages=tuple(
-                close_group(key, rows, self._endings, estimator=self._estimator, scheduled=self.plan.size)
+                close_group(
+                    key,
+                    rows,
+                    self._endings,
+                    estimator=self._estimator,
+                    scheduled=self.plan.size,
+                    outcome_part=self._outcome_part,
+                )
                 for key, rows in seats.items()
             ),
             changed={**closed.changed, **changed},

@@ -97,9 +97,7 @@ class ModelPolicy:
             prompt_tokens=len(prompt),
         )
 
-    def _generate(
-        self, prompt: TokenIds, sampling: Sampling, gone: threading.Event
-    ) -> tuple[list[int], list[float]]:
+    def _generate(self, prompt: TokenIds, sampling: Sampling, gone: threading.Event) -> tuple[list[int], list[float]]:
         """At least one token, and up to `sampling.max_tokens`."""
         chance = torch.Generator()
         if sampling.seed is not None:

@@ -188,7 +188,9 @@ def _by_prompt(tasks: Iterable[Task]) -> dict[str, Task]:
     for task in tasks:
         known = found.setdefault(_key(_prompt(task)), task)
         if known is not task:
-            raise UsageError(f"tasks {known.id!a} and {task.id!a} have the same prompt, and TRL tells them by nothing else")
+            raise UsageError(
+                f"tasks {known.id!a} and {task.id!a} have the same prompt, and TRL tells them by nothing else"
+            )
     if not found:
         raise UsageError("a dataset needs at least one task")
     return found

@@ -1,0 +1,195 @@
+"""What a run would have taught under other ending rules or another estimator, from its record alone.
+
+A rules file is JSON: a reason of endings, or a kind for all of its reasons, and what becomes of it: ``"score"``,
+``"drop"``, ``"mask"``, ``{"retry": 2}``, ``{"penalize": -1.0}``, as `EndingRules` has it, or ``{"reward": 0.0}``, which
+counts an ending as that much and which no run does. The file overrides the rules that the run had. Nothing is written
+unless it is asked for; what is written is a further step of annotations, and those that were there stay.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from rollbook.errors import ConfigError
+from rollbook.rewards import DEFAULT_ESTIMATOR, Advantages, annotate, find_estimator
+from rollbook.run.closing_again import Judging, Verdict, close_again
+from rollbook.run.effect import Effect, effect
+from rollbook.run.planning import JUDGED_AGAIN
+from rollbook.store import AnnotationWriter, RunReader
+from rollbook.trace import Annotation, EndingKind, EndingRules, Reason, Rule, Score, facts
+from rollbook.trace.ending import is_reward
+
+__all__ = ["WhatIf", "judging_of", "keep", "next_step", "read_rules", "what_if"]
+
+MOST_BYTES = 1 << 20
+"""Of a rules file."""
+
+Rules = Mapping[Reason, Rule | float]
+"""A rule for each reason that is overridden; a number: what the ending counts as."""
+
+
+class _Groups(msgspec.Struct, frozen=True):
+    min_used: int = 1
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """What of a stored configuration says how the run was judged."""
+
+    rules: EndingRules = EndingRules()
+    groups: _Groups = _Groups()
+    estimator: str | None = None
+    spread: bool = False
+    outcome_part: str | None = None
+
+
+class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
+    """What would be."""
+
+    verdict: Verdict
+    rewards: dict[str, facts.Reward]
+    """Of the rollouts whose ending counts as a reward."""
+    effect: Effect
+
+
+def read_rules(path: Path) -> Rules:
+    """The rules in a file; raises `ConfigError`."""
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise ConfigError(f"the rules {path} are longer than {MOST_BYTES} bytes: they are one line a reason")
+        plain: Any = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"the rules {path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"the rules {path} are no valid JSON: {error}") from error
+    if not isinstance(plain, dict):
+        raise ConfigError(f'the rules {path} must be one table, e.g. {{"max_turns": "drop"}}')
+    return rules_from(cast("dict[str, Any]", plain))
+
+
+def rules_from(plain: Mapping[str, Any]) -> Rules:
+    """Rules from plain data; a reason goes before its kind. Raises `ConfigError`."""
+    kinds, reasons = frozenset(EndingKind), frozenset(Reason)
+    unknown = [name for name in plain if name not in kinds and name not in reasons]
+    if unknown:
+        raise ConfigError(f"there is no ending '{unknown[0]}': name a reason ({', '.join(Reason)}) or a kind")
+    read = {name: _rule(name, value) for name, value in plain.items()}
+    by_kind = {reason: read[reason.kind] for reason in Reason if reason.kind in read}
+    return {**by_kind, **{reason: read[reason] for reason in Reason if reason in read}}
+
+
+_FIELDS = {"retry": "times", "penalize": "amount"}
+
+
+def _rule(name: str, value: Any) -> Rule | float:
+    match value:
+        case str():
+            plain: Any = {"type": value}
+        case {"reward": int() | float() as reward} if (
+            len(value) == 1 and not isinstance(reward, bool) and is_reward(reward)
+        ):
+            return float(reward)
+        case dict() if len(cast("dict[str, Any]", value)) == 1 and next(iter(cast("dict[str, Any]", value))) in _FIELDS:
+            kind, amount = next(iter(cast("dict[str, Any]", value).items()))
+            plain = {"type": kind, _FIELDS[kind]: amount}
+        case _:
+            plain = value
+    try:
+        return msgspec.convert(plain, Rule)
+    except (msgspec.ValidationError, ConfigError) as error:
+        raise ConfigError(
+            f'the rule for \'{name}\' is none ({error}): write "score", "drop", "mask", {{"retry": 2}}, '
+            '{"penalize": -1.0} or {"reward": 0.0}'
+        ) from error
+
+
+def judging_of(source: RunReader) -> Judging:
+    """By what the run was judged; the defaults where its record does not say. Raises `ConfigError` where it says what
+    nobody understands."""
+    asked: Any = source.manifest.config.get("asked", {})
+    try:
+        found = msgspec.convert(asked, _Asked)
+    except (msgspec.ValidationError, ConfigError) as error:
+        raise ConfigError(f"{source.folder} was judged by rules that cannot be read ({error})") from error
+    return Judging(
+        rules=found.rules,
+        estimator=found.estimator or ("grpo" if found.spread else DEFAULT_ESTIMATOR),
+        outcome_part=found.outcome_part,
+        min_used=found.groups.min_used,
+    )
+
+
+def what_if(
+    source: RunReader,
+    *,
+    rules: Rules | None = None,
+    estimator: str | None = None,
+    outcome_part: str | None = None,
+    rewards: Mapping[str, facts.Reward] | None = None,
+) -> WhatIf:
+    """What the run would have come to. What is None is as it was; `rewards`: in the place of those that count now.
+
+    Compared is with the advantages that count now, and where there are none with those that the run's own rules give.
+    Raises `ConfigError` for a run whose rules, or an estimator that, nobody knows.
+    """
+    was = judging_of(source)
+    given = rules or {}
+    table = was.rules.override(
+        {reason: rule if not isinstance(rule, float) else Score() for reason, rule in given.items()}
+    )
+    judging = Judging(
+        rules=table,
+        counted={reason: rule for reason, rule in given.items() if isinstance(rule, float)},
+        estimator=find_estimator(was.estimator if estimator is None else estimator),
+        outcome_part=was.outcome_part if outcome_part is None else outcome_part,
+        min_used=was.min_used,
+    )
+    notes = source.annotations()
+    known = facts.rewards(notes)
+    verdict = close_again(source, judging, known if rewards is None else {**known, **rewards})
+    recorded = facts.advantages(notes)
+    if recorded:
+        values = {rollout: each.advantage for rollout, each in recorded.items()}
+        before, flat = (facts.dispositions(notes), values), len(facts.flat_groups(recorded.values()))
+    else:
+        plain = close_again(source, was, known)
+        before, flat = (plain.dispositions, plain.values), len(facts.flat_groups(plain.groups))
+    after = len(facts.flat_groups(verdict.groups))
+    return WhatIf(
+        verdict=verdict,
+        rewards={
+            rollout: facts.Reward(total=each.vote)
+            for rollout, each in verdict.outcomes.items()
+            if each.reason in judging.counted and each.vote is not None
+        },
+        effect=effect(verdict.outcomes.values(), before, verdict.values, flat=(flat, after)),
+    )
+
+
+def next_step(source: RunReader) -> int:
+    """Behind every step of what is known of the run's rewards, dispositions and advantages."""
+    names = (facts.REWARD, facts.DISPOSITION, facts.ADVANTAGE)
+    return 1 + max((note.step for note in source.annotations() if note.name in names), default=0)
+
+
+def keep(source: RunReader, verdict: Verdict, rewards: Mapping[str, facts.Reward] | None = None) -> int:
+    """Write dispositions and advantages, and rewards where they are given, as one further step; returns it. All of them
+    are kept or none. Raises `StoreError`."""
+    step = next_step(source)
+    notes = [
+        *(
+            Annotation(
+                producer=JUDGED_AGAIN, name=facts.REWARD, rollout=rollout, step=step, value=msgspec.to_builtins(reward)
+            )
+            for rollout, reward in (rewards or {}).items()
+        ),
+        *annotate(verdict.dispositions, step, JUDGED_AGAIN),
+        *Advantages(verdict.groups).annotations(step, JUDGED_AGAIN),
+    ]
+    with AnnotationWriter(source.folder, JUDGED_AGAIN) as writer:
+        writer.write(notes)
+    return step
