@@ -43,7 +43,13 @@ def load(name: str, path: str) -> Any:
     return loaded
 
 
-for package in ("prime_rl", "prime_rl.transports", "prime_rl.transports.rollouts", "prime_rl.configs", "prime_rl.utils"):
+for package in (
+    "prime_rl",
+    "prime_rl.transports",
+    "prime_rl.transports.rollouts",
+    "prime_rl.configs",
+    "prime_rl.utils",
+):
     module(package)
 module("prime_rl.configs.trainer", CustomLossConfig=Any, DefaultLossConfig=Any, IPOLossConfig=Any, LossConfig=Any)
 module("prime_rl.utils.utils", import_object=None)
