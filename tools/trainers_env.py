@@ -57,6 +57,10 @@ class Environment:
 
 SLIME = Source("slime", "THUDM/slime", "624b824a898ab0ec1fcb4d373004c7f3852bf515", ("slime",))
 MILES = Source("miles", "radixark/miles", "31f1ca961a94cb860cec3b2dea34ec332bfa8f76", ("miles",))
+PRIME_RL = Source(
+    "prime_rl", "PrimeIntellect-ai/prime-rl", "559b44772e471d1538537b8805cc77f3824a5e64", ("src/prime_rl",)
+)
+NEMO_RL = Source("nemo_rl", "NVIDIA-NeMo/RL", "7ea279abfbeb698b092856d0dab61e7cf39bc909", ("nemo_rl",))
 
 ENVIRONMENTS: Mapping[str, Environment] = {
     "verl": Environment(

@@ -178,7 +178,7 @@ def test_tasks_that_trl_cannot_tell_apart_are_refused() -> None:
 
 def test_a_prompt_without_a_task_and_tools_of_trl_are_refused() -> None:
     rollouts, model = opened(), made.model()
-    with pytest.raises(UsageError, match="no task has the prompt 'Else.'"):
+    with pytest.raises(UsageError, match=r"no task has the prompt 'Else\.'"):
         rollouts(["Else."], beside(model))
     with pytest.raises(UsageError, match="tool loop"):
         rollouts(["Say 1."], beside(model, tools=[print]))
