@@ -26,6 +26,8 @@ MARK = "trainers.txt"
 VARIABLE = "ROLLBOOK_TRAINER_SOURCES"
 OURS = f"{ROOT}"
 TORCH = "torch==2.13.0"
+GIT = ("git", "-c", "safe.directory=*")
+"""Clones may be somebody else's; nothing of them is run by git."""
 
 
 @dataclass(frozen=True)
@@ -126,9 +128,9 @@ def _git(clones: Path, source: Source) -> list[str]:
     owner, name = source.repository.split("/")
     for place in (clones / owner / name, clones / name, clones / f"{owner}+{name}" / "repo"):
         if (place / ".git").exists():
-            return ["git", "-C", str(place)]
+            return [*GIT, "-C", str(place)]
         if (place / "HEAD").is_file():
-            return ["git", "--git-dir", str(place)]
+            return [*GIT, "--git-dir", str(place)]
     sys.exit(
         f"no clone of {source.repository} in {clones}: run git clone https://github.com/{source.repository} "
         f"{clones / owner / name}, or unset {VARIABLE}"

@@ -15,7 +15,7 @@ LOST = RolloutFailure(Reason.ENGINE_CONTRACT, "gone")
 def attempt(*said: Said, rules: EndingRules | None = None, sink: MemorySink | None = None) -> Attempt:
     settings = RolloutSettings(rules=rules or EndingRules(), limits=Limits(max_generation=4))
     policy = LoadedPolicy(Engine(said), SMOLLM.renderer)
-    return asyncio.run(make_attempt(Talk, TASK, policy, settings, sink=sink))
+    return asyncio.run(make_attempt(Talk, TASK, policy, settings, "key", sink=sink))
 
 
 def test_an_attempt_gives_its_samples_and_keeps_every_try() -> None:
@@ -46,3 +46,15 @@ def test_the_reward_is_the_one_that_votes() -> None:
     made = attempt(cut(4), rules=EndingRules({Reason.GENERATION_LIMIT: Penalize(-0.5)}))
     assert [sample.reward for sample in made.samples] == [0.5]
     assert made.trace.reward == 1.0
+
+
+def test_attempts_at_one_task_draw_their_own_numbers_and_the_same_key_the_same() -> None:
+    """One seed for all would give a group of equal rollouts."""
+
+    def seed(key: str) -> int | None:
+        engine = Engine([says("5")])
+        asyncio.run(make_attempt(Talk, TASK, LoadedPolicy(engine, SMOLLM.renderer), RolloutSettings(), key))
+        return engine.requests[0].sampling.seed
+
+    assert seed("0") == seed("0")
+    assert len({seed(str(index)) for index in range(20)}) == 20

@@ -134,3 +134,19 @@ def test_different_rewards_of_one_attempt_are_refused() -> None:
 
 def test_a_batch_of_which_nothing_votes_trains_nothing() -> None:
     assert post_process_rewards(None, [row(0, 0.0, remove_sample=True)]) == ([0.0], [0.0])
+
+
+def test_each_sample_of_slime_draws_its_own_numbers() -> None:
+    engine = Engine([says("5")])
+    generate = Generate(Talk, task_of, LoadedPolicy(engine, SMOLLM.renderer))
+
+    async def group() -> None:
+        for index in (0, 1, None, None, 0):
+            given = Given()
+            given.index = index  # type: ignore[assignment]
+            await generate(None, given, {})
+
+    asyncio.run(group())
+    first, second, third, fourth, again = (request.sampling.seed for request in engine.requests)
+    assert first == again
+    assert len({first, second, third, fourth}) == 4

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -43,6 +44,7 @@ class SlimeSample(Protocol):
     """What of slime's (and Miles') `Sample` is used."""
 
     group_index: int | None
+    index: int | None
     rollout_id: int | None
     reward: float | None
     remove_sample: bool
@@ -81,9 +83,9 @@ class Generate:
             self._starting = asyncio.ensure_future(self._start(args))
         policy = await asyncio.shield(self._starting)
         task = self._task_of(sample)
-        attempt = await make_attempt(
-            self._make_env, task, policy, _asked(self._settings, sampling_params), sink=self._sink
-        )
+        key = secrets.token_hex(8) if sample.index is None else str(sample.index)  # slime never gives an index twice
+        asked = _asked(self._settings, sampling_params)
+        attempt = await make_attempt(self._make_env, task, policy, asked, key, sink=self._sink)
         if not attempt.samples:
             return [_without_vote(sample, attempt, task, policy)]
         return self._branches(sample, attempt)
