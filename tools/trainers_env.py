@@ -26,6 +26,8 @@ MARK = "trainers.txt"
 VARIABLE = "ROLLBOOK_TRAINER_SOURCES"
 OURS = f"{ROOT}"
 TORCH = "torch==2.13.0"
+GIT = ("git", "-c", "safe.directory=*")
+"""Clones may be somebody else's; nothing of them is run by git."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,10 @@ class Environment:
 
 SLIME = Source("slime", "THUDM/slime", "624b824a898ab0ec1fcb4d373004c7f3852bf515", ("slime",))
 MILES = Source("miles", "radixark/miles", "31f1ca961a94cb860cec3b2dea34ec332bfa8f76", ("miles",))
+PRIME_RL = Source(
+    "prime_rl", "PrimeIntellect-ai/prime-rl", "559b44772e471d1538537b8805cc77f3824a5e64", ("src/prime_rl",)
+)
+NEMO_RL = Source("nemo_rl", "NVIDIA-NeMo/RL", "7ea279abfbeb698b092856d0dab61e7cf39bc909", ("nemo_rl",))
 
 ENVIRONMENTS: Mapping[str, Environment] = {
     "verl": Environment(
@@ -122,9 +128,9 @@ def _git(clones: Path, source: Source) -> list[str]:
     owner, name = source.repository.split("/")
     for place in (clones / owner / name, clones / name, clones / f"{owner}+{name}" / "repo"):
         if (place / ".git").exists():
-            return ["git", "-C", str(place)]
+            return [*GIT, "-C", str(place)]
         if (place / "HEAD").is_file():
-            return ["git", "--git-dir", str(place)]
+            return [*GIT, "--git-dir", str(place)]
     sys.exit(
         f"no clone of {source.repository} in {clones}: run git clone https://github.com/{source.repository} "
         f"{clones / owner / name}, or unset {VARIABLE}"

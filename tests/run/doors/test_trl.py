@@ -98,7 +98,9 @@ def versions(trace: Trace) -> set[int]:
 
 def test_the_rows_are_what_the_record_says_and_the_logprobs_what_the_model_computes() -> None:
     sink, model = MemorySink(), made.model()
-    rollouts = opened(sink, settings=RolloutSettings(limits=Limits(max_generation=8), sampling=Sampling(temperature=0.5)))
+    rollouts = opened(
+        sink, settings=RolloutSettings(limits=Limits(max_generation=8), sampling=Sampling(temperature=0.5))
+    )
     trainer = beside(model, args=SimpleNamespace(temperature=0.5))
     model.train()
     rows = rollouts(["Say 1.", "Say 1.", "Say 0."], trainer)
@@ -138,7 +140,9 @@ def test_each_call_and_each_row_draws_anew_and_the_same_seed_the_same() -> None:
 def test_a_lost_rollout_gives_a_row_that_trains_nothing_and_has_no_vote() -> None:
     made.Letters.lost = 1
     sink, model = MemorySink(), made.model()
-    rollouts = opened(sink, settings=RolloutSettings(limits=SHORT.limits, rules=EndingRules({Reason.SANDBOX_LOST: Drop()})))
+    rollouts = opened(
+        sink, settings=RolloutSettings(limits=SHORT.limits, rules=EndingRules({Reason.SANDBOX_LOST: Drop()}))
+    )
     rows = rollouts(["Say 1."] * 4, beside(model))
     rollouts.close()
     assert len(rows["rollout"]) == 4
@@ -174,7 +178,7 @@ def test_tasks_that_trl_cannot_tell_apart_are_refused() -> None:
 
 def test_a_prompt_without_a_task_and_tools_of_trl_are_refused() -> None:
     rollouts, model = opened(), made.model()
-    with pytest.raises(UsageError, match="no task has the prompt 'Else.'"):
+    with pytest.raises(UsageError, match=r"no task has the prompt 'Else\.'"):
         rollouts(["Else."], beside(model))
     with pytest.raises(UsageError, match="tool loop"):
         rollouts(["Say 1."], beside(model, tools=[print]))

@@ -155,7 +155,7 @@ def test_what_stopped_the_stream_is_told(tmp_path: Path) -> None:
 def test_an_engine_that_hangs_is_told(tmp_path: Path) -> None:
     made = worker(tmp_path / "run", Trainee(lambda _: True))
     made.start()
-    until(lambda: (tmp_path / "run").is_dir())
+    until((tmp_path / "run").is_dir)
     time.sleep(0.1)
     with pytest.raises(UsageError, match=r"no group closed for \d+ s"):
         made.check_health(0.05)

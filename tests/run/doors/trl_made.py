@@ -3,7 +3,6 @@ trainer around them."""
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Sequence
 from functools import cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +15,11 @@ import torch
 from rollbook.export import export
 from rollbook.export.conformance.made import cases
 from rollbook.export.doors import miles as door
-from rollbook.trace import MemorySink
+from rollbook.rollout import LoadedPolicy
+from rollbook.run.doors.slime import Generate
+from rollbook.trace import MemorySink, Task
 from rollbook.trace.sample import Sample as OurSample
+from tests.rollout.made import SMOLLM, Engine, Talk, says
 from tests.slow.trainers.absent import stand_in
 from tests.slow.trainers.recorder import need_source
 from tests.slow.trainers.toy import LINEAR, Table, made
@@ -187,3 +191,17 @@ def test_an_attempt_with_branches_weighs_as_much_as_one_without() -> None:
         pull[sample.rollout] = pull.get(sample.rollout, 0.0) - float(given[start : start + total].sum())
         start += total
     assert pull == pytest.approx(dict.fromkeys(pull, 1.0), abs=1e-4)
+
+
+def test_our_rollouts_as_miles_generate_function() -> None:
+    generate = Generate(
+        lambda: Talk("Again."),
+        lambda sample: Task(id="t", prompt=sample.prompt, target=sample.label),
+        LoadedPolicy(Engine([says("4"), says("5")]), SMOLLM.renderer),
+    )
+    given = Sample(group_index=4, index=7, prompt="What is two?", label="5", routing_key="key")
+    (made_sample,) = asyncio.run(generate(ARGS, given, {"temperature": 1.0, "top_p": 1.0, "top_k": -1}))
+    made_sample.validate()
+    assert isinstance(made_sample, Sample)
+    assert (made_sample.rollout_id, made_sample.routing_key, made_sample.status) == (7, "key", Sample.Status.COMPLETED)
+    assert 0 < made_sample.effective_response_length < made_sample.response_length

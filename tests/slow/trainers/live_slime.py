@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 from types import SimpleNamespace
@@ -16,8 +17,11 @@ import torch
 from rollbook.export import export
 from rollbook.export.conformance.made import cases
 from rollbook.export.doors import slime as door
-from rollbook.trace import MemorySink
+from rollbook.rollout import LoadedPolicy
+from rollbook.run.doors.slime import Generate, post_process_rewards
+from rollbook.trace import MemorySink, Reason, RolloutFailure, Task
 from rollbook.trace.sample import Sample as OurSample
+from tests.rollout.made import SMOLLM, Engine, Talk, says
 from tests.slow.trainers.absent import stand_in
 from tests.slow.trainers.recorder import need_source
 from tests.slow.trainers.toy import LINEAR, Table, made
@@ -217,3 +221,32 @@ def test_a_removed_sample_changes_no_gradient() -> None:
     assert float(first[0]) == float(second[0])
     assert torch.equal(first[1].grad[0], second[1].grad[0][: first[1].shape[1]])
     assert not second[1].grad[0][first[1].shape[1] :].any()
+
+
+def test_our_rollouts_as_slimes_generate_function_and_its_reward_hook() -> None:
+    """Two attempts and one whose engine is gone: slime's own conversion and loss take what comes back."""
+
+    async def rolled(member: int, engine: Engine) -> list[Sample]:
+        generate = Generate(
+            lambda: Talk("Again."),
+            lambda sample: Task(id="t", prompt=sample.prompt, target=sample.label),
+            LoadedPolicy(engine, SMOLLM.renderer),
+        )
+        given = Sample(group_index=4, index=member, prompt="What is the sum of two and three?", label="5")
+        return await generate(ARGS, given, {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 32})
+
+    async def group() -> list[list[Sample]]:
+        lost = Engine([RolloutFailure(Reason.ENGINE_CONTRACT, "gone")])
+        engines = (Engine([says("4"), says("5")]), Engine([says("five"), says("5")]), lost)
+        return [await rolled(member, engine) for member, engine in enumerate(engines)]
+
+    made_group = asyncio.run(group())
+    data_utils.validate_rollout_id_annotated([made_group])
+    samples = list(itertools.chain.from_iterable(made_group))
+    samples[0].reward = 0.0
+    assert [sample.status for sample in samples] == [Sample.Status.COMPLETED] * 2 + [Sample.Status.FAILED]
+    data = manager(post_process_rewards)._convert_samples_to_train_data(samples)
+    assert data["rewards"] == [-0.5, 0.5, 0.0]
+    assert data["rollout_ids"] == [0, 1, 2]
+    assert [sum(mask) for mask in data["loss_masks"]][2] == 0
+    assert min(sum(mask) for mask in data["loss_masks"][:2]) > 0

@@ -9,15 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
-from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, AgentLoopWorker
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, AgentLoopWorker, DictConfigWrap
 from verl.protocol import DataProto
 from verl.trainer.ppo import core_algos
 from verl.workers.config import FSDPActorConfig
+from verl.workers.rollout.replica import TokenOutput
 
 from rollbook.export.doors import verl, verl_batch
+from rollbook.rollout import Limits, RolloutSettings
+from rollbook.run.doors.verl import agent_loop
+from rollbook.trace import Reason, RolloutFailure, Task
 from rollbook.trace.sample import Sample
+from tests.render.families import template, tokenizer_json
+from tests.rollout.made import SMOLLM, Talk, ids_of
 from tests.slow.trainers.toy import LINEAR, Table, made, token_logprobs
 
 PROMPT, RESPONSE = 16, 12
@@ -190,3 +197,79 @@ def test_an_attempt_with_branches_weighs_as_much_as_one_without() -> None:
     for sample, row in zip(samples, logprobs.grad, strict=True):
         pull[sample.rollout] = pull.get(sample.rollout, 0.0) + float(row.abs().sum()) / abs(sample.advantage or 1.0)
     assert max(pull.values()) - min(pull.values()) < 1e-6
+
+
+class Servers:
+    """verl's `LLMServerClient` with its real reply class, and words put in its mouth."""
+
+    def __init__(self, *said: str | None) -> None:
+        self.said, self.asked = list(said), []
+
+    async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any]) -> TokenOutput:
+        self.asked.append((prompt_ids, sampling_params))
+        text = self.said.pop(0)
+        if text is None:
+            raise RolloutFailure(Reason.ENGINE_CONTRACT, "gone")
+        ids = ids_of(text)
+        steps = {"min_global_steps": 2, "max_global_steps": 2}
+        return TokenOutput(token_ids=ids, log_probs=[-0.5] * len(ids), stop_reason="completed", extra_fields=steps)
+
+
+def loop_over(servers: Servers) -> AgentLoopBase:
+    """An instance of our agent loop, made as verl makes one."""
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(tokenizer_json(marked=False).decode()))
+    tokenizer.chat_template = template("smollm2")
+    settings = RolloutSettings(limits=Limits(max_generation=16))
+    kind = agent_loop(
+        lambda: Talk("Again."),
+        lambda row: Task(id=row["index"], prompt=row["raw_prompt"][0]["content"]),
+        renderer=SMOLLM.renderer,
+        settings=settings,
+    )
+    rollout = {"max_model_len": 512, "prompt_length": 256, "response_length": 256}
+    return kind(
+        trainer_config=DictConfigWrap(OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}})),
+        server_manager=servers,
+        tokenizer=tokenizer,
+        processor=None,
+        dataset_cls=None,
+        data_config=DictConfigWrap(OmegaConf.create({})),
+        tools=None,
+    )
+
+
+ROW = {"raw_prompt": [{"role": "user", "content": "What is two?"}], "index": "t3", "uid": "group-7"}
+ASKED = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, "logprobs": True}
+
+
+def run_loop(*said: str | None) -> tuple[Any, Servers]:
+    servers = Servers(*said)
+
+    async def run() -> Any:
+        return await loop_over(servers).run(dict(ASKED), **ROW)
+
+    return asyncio.run(run()), servers
+
+
+def test_our_agent_loop_runs_a_rollout_over_verls_servers() -> None:
+    output, servers = run_loop("4", "5")
+    assert isinstance(output, AgentLoopOutput)
+    assert len(servers.asked) == 2
+    assert servers.asked[1][0][: len(servers.asked[0][0])] == servers.asked[0][0]
+    assert servers.asked[0][1]["max_tokens"] == 16
+    assert output.prompt_ids == servers.asked[0][0]
+    assert sum(output.response_mask) == len(ids_of("4")) + len(ids_of("5"))
+    assert output.num_turns == 2
+    assert output.reward_score == 1.0
+    assert output.extra_fields["group_id"] == "group-7"
+    assert output.extra_fields["max_global_steps"] == 2
+    assert output.as_dict()["rm_scores"].sum() == 1.0
+
+
+def test_an_attempt_without_a_vote_leaves_no_row_in_verls_queue(worker: AgentLoopWorker) -> None:
+    from verl.trainer.ppo.v1 import agent_loop_tq  # noqa: PLC0415 (a module that starts Ray's machinery)
+
+    output, _ = run_loop(None)
+    assert output == []
+    queue = agent_loop_tq.AgentLoopWorkerTQ.__ray_metadata__.modified_class
+    assert asyncio.run(queue._agent_loop_postprocess(worker, output, False, uid="u", session_id=0)) is None

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -263,7 +264,7 @@ def _places(mask: npt.NDArray[np.bool_]) -> list[int]:
     return np.flatnonzero(mask).tolist()
 
 
-def _same(one: object, other: object) -> bool:
+def _same(one: Any, other: Any) -> bool:
     if isinstance(one, np.ndarray):
-        return isinstance(other, np.ndarray) and np.array_equal(one, other, equal_nan=True)
+        return bool(np.array_equal(cast("npt.NDArray[Any]", one), other, equal_nan=True))
     return one == other

@@ -16,7 +16,7 @@ from rollbook.export.doors.door import Door, DoorModule, ExporterCheck, Row
 __all__ = ["DOORS", "Door", "DoorModule", "ExporterCheck", "Row", "find_door", "open_door"]
 
 _C = ExporterCheck
-_BY_TOKEN = (
+_WEIGHS = (
     "A row does not say which attempt it is of; the loss is a mean over the tokens of the batch, so an attempt weighs "
     "by its tokens however it branches."
 )
@@ -59,7 +59,7 @@ DOORS: Mapping[str, Door] = MappingProxyType(
                 about="RolloutSample of TRL: what an injected rollout worker gives AsyncGRPOTrainer.",
                 module="rollbook.export.doors.trl_async",
                 lacks={
-                    _C.BRANCH_WEIGHT: _BY_TOKEN,
+                    _C.BRANCH_WEIGHT: _WEIGHS,
                     _C.CONTIGUOUS: "A row says which group it is of, not which attempt.",
                     _C.EXPERT_ROWS: "TRL replays no routed experts.",
                 },
@@ -69,7 +69,7 @@ DOORS: Mapping[str, Door] = MappingProxyType(
                 about="TrainingSample of prime-rl: what its orchestrator sends to its trainer.",
                 module="rollbook.export.doors.prime_rl",
                 lacks={
-                    _C.BRANCH_WEIGHT: _BY_TOKEN,
+                    _C.BRANCH_WEIGHT: _WEIGHS,
                     _C.REWARD_SEEN: _NO_REWARD,
                     _C.CONTIGUOUS: "A row does not say which attempt it is of.",
                 },
@@ -111,7 +111,7 @@ DOORS: Mapping[str, Door] = MappingProxyType(
                 about="The columns that NeMo-RL's clipped policy-gradient loss takes, a row for each branch.",
                 module="rollbook.export.doors.nemo_rl_batch",
                 lacks={
-                    _C.BRANCH_WEIGHT: _BY_TOKEN,
+                    _C.BRANCH_WEIGHT: _WEIGHS,
                     _C.CONTIGUOUS: "A row does not say which attempt it is of.",
                     _C.EXPERT_ROWS: _NEMO_EXPERTS,
                 },

@@ -3,7 +3,7 @@
 Convention F, not shifted (the trainer rolls by one itself), padded on the right: `input_ids` int64, `attention_mask`
 bool, `loss_mask` int64, `logprobs` float32, 0 off the loss, and `versions` int64, the policy version of each sampled
 token, -1 elsewhere and where the engine told none. `rewards` float32 [branches]: of the whole attempt, on each of its
-branches. `turn_ids` int64, the number of the turn, -1 off the sampled tokens, is read by AReaL's main branch and ignored
+branches. `turn_ids` int64, the number of the turn, -1 off the sampled tokens, is read by AReaL's main branch and not
 by 1.0.4. AReaL computes the advantage; 1.0.4's group norm counts rows and not attempts, so where attempts branch
 normalise by batch, or not at all.
 """

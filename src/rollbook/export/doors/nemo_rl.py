@@ -10,6 +10,7 @@ first assistant's. An attempt has one message log, so one of several branches is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ __all__ = ["record", "records", "rows"]
 def records(samples: Sequence[Sample], *, allow_unfit_logprobs: bool = False) -> list[dict[str, Any]]:
     """One `Completion` as a dictionary for each attempt; arrays become tensors in the trainer."""
     taken = admitted(samples, allow_unfit_logprobs=allow_unfit_logprobs)
-    for one, other in zip(taken, taken[1:], strict=False):
+    for one, other in pairwise(taken):
         if (one.run, one.rollout) == (other.run, other.rollout):
             raise UsageError(
                 f"{where(other)}: NeMo-RL has one message log for each attempt, and this one has several branches; use "

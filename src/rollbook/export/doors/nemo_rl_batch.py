@@ -3,9 +3,9 @@
 
 Convention F, not shifted: the loss drops the first column of `token_mask`, `generation_logprobs` and `advantages`
 against the logprobs of the next tokens. Off the loss they are 0. Advantages are ours, so that branches of an attempt do
-not count as members; the token-level loss divides by the trained tokens of the batch, so an attempt weighs by its tokens
-however it branches. `sample_mask` is 1 for each row: members that may not train are not there. `prev_logprobs` is the
-trainer's own to compute.
+not count as members; the token-level loss divides by the trained tokens of the batch, so an attempt weighs by its
+tokens however it branches. `sample_mask` is 1 for each row: members that may not train are not there. `prev_logprobs`
+is the trainer's own to compute.
 """
 
 from __future__ import annotations

@@ -80,5 +80,5 @@ def _read_experts(given: Mapping[str, Any] | None) -> npt.NDArray[np.int32] | No
     """By sampled token, from a row for the pass over each token."""
     if given is None:
         return None
-    passes = np.frombuffer(given["data"], given["dtype"]).reshape(given["shape"])
+    passes = np.frombuffer(given["data"], np.int32).reshape(given["shape"])
     return np.concatenate([np.full((1, *passes.shape[1:]), -1, np.int32), passes[:-1]])

@@ -3,11 +3,12 @@
 Convention R, counted from the end: `tokens` is the whole sequence, the last `response_length` of them the response;
 `loss_mask` and `rollout_log_probs` are about the response, 0 and 0.0 off the loss. The branches of one attempt share
 `rollout_id`, by which slime's loss divides by the mask of the whole attempt, so several branches weigh as one; those
-of one group share `group_index`; both are numbers, in order of first appearance. `reward` is of the whole attempt and
-stands on each branch. slime's own group norm counts branches and not attempts, so `metadata` carries the advantage
-for a reward post-process hook (`rollbook.run.doors.slime`). `weight_versions` holds each run of equal versions once.
-`rollout_routed_experts` has a row for each token but the last: of the pass over that token. slime replays every row,
-so experts that are not known for all of them are refused.
+of one group share `group_index`; both are numbers, in order of first appearance. `reward` is of the whole attempt,
+as it was scored, and stands on each branch. slime's own group norm counts branches and not attempts, so `metadata`
+carries the advantage, penalties of ending rules included, for a reward post-process hook
+(`rollbook.run.doors.slime`); turns with advantages of their own are refused. `weight_versions` holds each run of equal
+versions once. `rollout_routed_experts` has a row for each token but the last: of the pass over that token. slime
+replays every row, so experts that are not known for all of them are refused.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from rollbook.export.doors.admission import admitted, full_experts, reward_of
+from rollbook.errors import UsageError
+from rollbook.export.doors.admission import admitted, full_experts, reward_of, where
 from rollbook.export.doors.door import Row
 from rollbook.export.doors.response import full, response, version_runs
 from rollbook.trace.sample import Sample
@@ -65,6 +67,11 @@ def record(sample: Sample, numbers: Numbers) -> dict[str, Any]:
 
 def core(sample: Sample, numbers: Numbers) -> dict[str, Any]:
     """The fields that slime and Miles share."""
+    if sample.advantages is not None:
+        raise UsageError(
+            f"{where(sample)}: its turns have advantages of their own, and slime takes one for a rollout; close the "
+            "groups with another estimator (`rollbook score RUN --estimator dr_grpo --keep`)"
+        )
     cut = response(sample)
     return numbers.take(sample) | {
         "prompt": "",

@@ -1,10 +1,10 @@
 """Tinker: the fields of `Datum`, as the cookbook's `trajectory_to_data` makes them, one for each branch.
 
 Convention S: the input drops the last token and the targets the first, so entry t of `target_tokens`, `logprobs`,
-`advantages` and `mask` is about token t + 1. Off the loss all but the targets are 0. Advantages are ours; Tinker's losses
-sum over the tokens, so an attempt weighs by its tokens however it branches. The advantage alone takes a token out of the
-loss, so `mask` says nothing more, and servers that speak Tinker's protocol and refuse the key can do without it. The
-cookbook itself takes the mask out before it asks for a loss.
+`advantages` and `mask` is about token t + 1. Off the loss all but the targets are 0. Advantages are ours; Tinker's
+losses sum over the tokens, so an attempt weighs by its tokens however it branches. The advantage alone takes a token
+out of the loss, so `mask` says nothing more, and servers that speak Tinker's protocol and refuse the key can do without
+it. The cookbook itself takes the mask out before it asks for a loss.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ loss.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ _NAMES = ("prompt_ids", "completion_ids", "logprobs", "env_mask", "reward", "rol
 def records(samples: Sequence[Sample], *, allow_unfit_logprobs: bool = False) -> dict[str, list[Any]]:
     """The columns of a batch, a row for each rollout. Raises `UsageError` where one gives several samples."""
     taken = admitted(samples, allow_unfit_logprobs=allow_unfit_logprobs)
-    for one, other in zip(taken, taken[1:], strict=False):
+    for one, other in pairwise(taken):
         if (one.run, one.rollout) == (other.run, other.rollout):
             raise UsageError(
                 f"{where(other)}: TRL's rollout_func has one row for each prompt, and this rollout has several "

@@ -6,10 +6,13 @@ gives no sample, and whoever asked decides how its trainer is told so.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
-from rollbook.rewards import decide
-from rollbook.rollout import EnvFactory, LoadedPolicy, Resources, RolloutSettings
+import msgspec
+
+from rollbook.rewards import decide, voting_reward
+from rollbook.rollout import EnvFactory, LoadedPolicy, Resources, RolloutSettings, derive_seed
 from rollbook.rollout.group import group
 from rollbook.trace import Sink, Task, Trace
 from rollbook.trace.sample import Sample, samples
@@ -24,7 +27,8 @@ class Attempt:
     trace: Trace
     """Of the last try."""
     samples: tuple[Sample, ...]
-    """One for each branch that trains; none where the attempt has no vote."""
+    """One for each branch that trains, with the reward that votes (penalties of ending rules included); none where the
+    attempt has no vote."""
 
 
 async def make_attempt(
@@ -32,16 +36,23 @@ async def make_attempt(
     task: Task,
     policy: LoadedPolicy,
     settings: RolloutSettings,
+    key: str,
     *,
     sink: Sink | None = None,
     resources: Resources | None = None,
 ) -> Attempt:
     """Run one rollout of `task`, and again where a rule says so. Raises `StoreError` where the record cannot be kept.
 
-    `sink`: where all tries are kept; None: nowhere. `resources`: what it shares with others; None: nothing.
+    `key`: tells this attempt from all others, those at the same task included: its seeds are made of it and of the
+    settings' seed. `sink`: where all tries are kept; None: nowhere. `resources`: what it shares with others; None:
+    nothing.
     """
-    traces = await group(make_env, task, policy, 1, settings=settings, sink=sink, resources=resources)
+    own = msgspec.structs.replace(settings.sampling, seed=derive_seed(settings.sampling.seed or 0, key))
+    asked = dataclasses.replace(settings, sampling=own)
+    traces = await group(make_env, task, policy, 1, settings=asked, sink=sink, resources=resources)
     last = traces[-1]
     if not last.head.tokens:
         return Attempt(trace=last, samples=())
-    return Attempt(trace=last, samples=samples(last, disposition=decide(last, settings.rules)).samples)
+    built = samples(last, disposition=decide(last, settings.rules)).samples
+    vote = voting_reward(last, settings.rules)
+    return Attempt(trace=last, samples=tuple(dataclasses.replace(each, reward=vote) for each in built))

@@ -59,7 +59,8 @@ class ModelPolicy:
             logprob_kind=LogprobKind.PROCESSED,
         )
         self._turn = threading.Lock()
-        named = inspect.signature(type(model).forward).parameters
+        kind: Any = type(model)
+        named = inspect.signature(kind.forward).parameters
         self._cache = "past_key_values" if "past_key_values" in named else "cache"  # as transformers calls it
 
     @property

@@ -17,25 +17,43 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import secrets
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from rollbook.errors import UsageError
 from rollbook.export.doors.admission import admitted
 from rollbook.export.doors.slime import Numbers, core
-from rollbook.rewards import DEFAULT_ESTIMATOR, Vote, find_estimator
+from rollbook.rewards import DEFAULT_ESTIMATOR, ESTIMATORS, Vote
+from rollbook.rewards.estimators import estimate
 from rollbook.rollout import EnvFactory, LoadedPolicy, RolloutSettings
 from rollbook.rollout.rollout import DEFAULT_SETTINGS
 from rollbook.run.doors.attempt import Attempt, make_attempt
 from rollbook.run.policies import load_policy
 from rollbook.trace import Sampling, Sink, Task
 
-__all__ = ["Generate", "post_process_rewards"]
+__all__ = ["Generate", "SlimeSample", "post_process_rewards"]
 
 _PLACE = ("group_index", "index", "rollout_id", "prompt", "label", "session_id", "routing_key", "train_metadata")
 """What is slime's own and stays as it gave it."""
+
+
+class SlimeSample(Protocol):
+    """What of slime's (and Miles') `Sample` is used."""
+
+    group_index: int | None
+    index: int | None
+    rollout_id: int | None
+    reward: float | None
+    remove_sample: bool
+    metadata: dict[str, Any] | None
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> SlimeSample: ...
 
 
 class Generate:
@@ -59,15 +77,15 @@ class Generate:
         self._settings, self._sink, self._allow = settings, sink, allow_unfit_logprobs
         self._starting: asyncio.Task[LoadedPolicy] | None = None
 
-    async def __call__(self, args: Any, sample: Any, sampling_params: dict[str, Any]) -> list[Any]:
+    async def __call__(self, args: Any, sample: SlimeSample, sampling_params: dict[str, Any]) -> list[SlimeSample]:
         """One attempt, as slime's samples."""
         if self._starting is None:
             self._starting = asyncio.ensure_future(self._start(args))
         policy = await asyncio.shield(self._starting)
         task = self._task_of(sample)
-        attempt = await make_attempt(
-            self._make_env, task, policy, _asked(self._settings, sampling_params), sink=self._sink
-        )
+        key = secrets.token_hex(8) if sample.index is None else str(sample.index)  # slime never gives an index twice
+        asked = _asked(self._settings, sampling_params)
+        attempt = await make_attempt(self._make_env, task, policy, asked, key, sink=self._sink)
         if not attempt.samples:
             return [_without_vote(sample, attempt, task, policy)]
         return self._branches(sample, attempt)
@@ -80,7 +98,7 @@ class Generate:
         await policy.policy.start()
         return policy
 
-    def _branches(self, sample: Any, attempt: Attempt) -> list[Any]:
+    def _branches(self, sample: SlimeSample, attempt: Attempt) -> list[SlimeSample]:
         taken = admitted(attempt.samples, allow_unfit_logprobs=self._allow)
         return [_theirs(sample, core(each, Numbers())) for each in taken]
 
@@ -98,19 +116,19 @@ def _asked(settings: RolloutSettings, asked: dict[str, Any]) -> RolloutSettings:
     return dataclasses.replace(settings, sampling=sampling, limits=limits)
 
 
-def _theirs(sample: Any, fields: dict[str, Any]) -> Any:
+def _theirs(sample: SlimeSample, fields: dict[str, Any]) -> SlimeSample:
     given = sample.to_dict()
     own = {name: given[name] for name in _PLACE if name in given}
     if own.get("rollout_id") is None:
         own["rollout_id"] = given.get("index")
-    metadata = {**(given.get("metadata") or {}), **fields["metadata"]}
+    metadata = {**(sample.metadata or {}), **fields["metadata"]}
     return type(sample).from_dict({**fields, **own, "metadata": metadata})
 
 
-def _without_vote(sample: Any, attempt: Attempt, task: Task, policy: LoadedPolicy) -> Any:
+def _without_vote(sample: SlimeSample, attempt: Attempt, task: Task, policy: LoadedPolicy) -> SlimeSample:
     prompt = policy.renderer.open(task.messages(), ()).token_ids.tolist()
     ending = attempt.trace.ending
-    fields = {
+    fields: dict[str, Any] = {
         "tokens": prompt,
         "response_length": 0,
         "loss_mask": [],
@@ -123,7 +141,7 @@ def _without_vote(sample: Any, attempt: Attempt, task: Task, policy: LoadedPolic
     return _theirs(sample, fields)
 
 
-def post_process_rewards(args: Any, samples: Sequence[Any]) -> tuple[list[float], list[float]]:
+def post_process_rewards(args: Any, samples: Sequence[SlimeSample]) -> tuple[list[float], list[float]]:
     """slime's reward hook: (rewards, advantages), one for each sample.
 
     Each attempt of a group votes once, however many samples it has; what is removed votes not and gets 0. Recorded
@@ -133,24 +151,26 @@ def post_process_rewards(args: Any, samples: Sequence[Any]) -> tuple[list[float]
     del args
     rewards = [float(sample.reward or 0.0) for sample in samples]
     voting = [index for index, sample in enumerate(samples) if not sample.remove_sample]
-    recorded = [(samples[index].metadata or {}).get("advantage") for index in voting]
+    recorded: list[float | None] = [(samples[index].metadata or {}).get("advantage") for index in voting]
     given = [0.0] * len(samples)
-    if voting and all(each is not None for each in recorded):
-        for index, each in zip(voting, recorded, strict=True):
-            given[index] = float(each)
+    known = [float(each) for each in recorded if each is not None]
+    if len(known) == len(voting):
+        for index, each in zip(voting, known, strict=True):
+            given[index] = each
         return rewards, given
-    groups: dict[Any, dict[Any, float]] = {}
-    for index in voting:
-        sample = samples[index]
-        votes = groups.setdefault(sample.group_index, {})
-        if votes.setdefault(sample.rollout_id, rewards[index]) != rewards[index]:
-            raise UsageError(f"samples of rollout {sample.rollout_id} have different rewards")
-    estimate = find_estimator(DEFAULT_ESTIMATOR).estimate
-    advantages = {
-        group: estimate([Vote(rollout=str(rollout), reward=reward) for rollout, reward in votes.items()])
-        for group, votes in groups.items()
-    }
-    for index in voting:
-        sample = samples[index]
-        given[index] = advantages[sample.group_index][str(sample.rollout_id)]
+    for group in {samples[index].group_index: None for index in voting}:
+        members = [index for index in voting if samples[index].group_index == group]
+        advantages = _advantages({index: (str(samples[index].rollout_id), rewards[index]) for index in members})
+        for index in members:
+            given[index] = advantages[str(samples[index].rollout_id)]
     return rewards, given
+
+
+def _advantages(rows: dict[int, tuple[str, float]]) -> dict[str, float]:
+    """By rollout, of one group; `rows`: (rollout, reward) of each sample."""
+    votes: dict[str, Vote] = {}
+    for rollout, reward in rows.values():
+        if votes.setdefault(rollout, Vote(rollout=rollout, reward=reward)).reward != reward:
+            raise UsageError(f"samples of rollout {rollout} have different rewards")
+    (credit,) = estimate(ESTIMATORS[DEFAULT_ESTIMATOR], [list(votes.values())])
+    return credit.values

@@ -180,13 +180,15 @@ def _metrics(group: ClosedGroup) -> dict[str, float | tuple[float, float]]:
 def _rows(group: ClosedGroup, trace: Trace, number: int) -> Iterator[RolloutSample]:
     """TRL's rows of one rollout."""
     decided = next(each.disposition for each in group.outcomes if each.rollout == trace.id)
-    built = samples(trace, disposition=decided, advantage=group.values[trace.id])
+    turns = dict(next((each.turns[trace.id] for each in group.advantages if trace.id in each.turns), ()))
+    built = samples(trace, disposition=decided, advantage=group.values[trace.id], turn_advantages=turns)
     taken = sorted(built, key=lambda sample: sample.branch)
     if not taken:
         return
     for sample, fields in zip(taken, records(taken, version=group.version, group_id=number), strict=True):
         prompt, completion = _messages(trace, sample.branch)
-        yield RolloutSample(**{**fields, "prompt": prompt, "completion": completion})
+        told: dict[str, Any] = {**fields, "prompt": prompt, "completion": completion}
+        yield RolloutSample(**told)
 
 
 def _messages(trace: Trace, branch: int) -> tuple[list[dict[str, str]], list[dict[str, str]]]:

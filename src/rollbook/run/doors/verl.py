@@ -17,6 +17,7 @@ is ours; verl's own reward loop is not asked.
 from __future__ import annotations
 
 import dataclasses
+import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ def agent_loop(
                 kept[0],
             )
             asked = dataclasses.replace(settings, sampling=sampling_of(sampling_params, settings.sampling))
-            attempt = await make_attempt(make_env, task_of(fields), policy, asked, sink=sink)
+            attempt = await make_attempt(make_env, task_of(fields), policy, asked, secrets.token_hex(8), sink=sink)
             if not attempt.samples:
                 return []
             group = str(fields.get("uid", attempt.trace.head.group))

@@ -9,8 +9,9 @@ verl's client names no seed: each request is drawn anew. Nothing of verl is impo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
 from rollbook.errors import UsageError
@@ -106,13 +107,13 @@ def _versions(extra: Mapping[str, Any], tokens: int) -> tuple[tuple[int, int], .
     return ((int(first), tokens),)
 
 
-_FIELDS = {"temperature", "top_p", "top_k", "repetition_penalty"}
+_FIELDS = ("temperature", "top_p", "top_k", "repetition_penalty")
 
 
 def sampling_of(asked: Mapping[str, Any], sampling: Sampling) -> Sampling:
     """`sampling` with what verl asks for (its configuration's temperature, top_p, top_k, repetition_penalty)."""
-    given = {name: cast("float", value) for name, value in asked.items() if name in _FIELDS and value is not None}
+    given = {name: asked[name] for name in _FIELDS if asked.get(name) is not None}
     if "top_k" in given:
         given["top_k"] = max(int(given["top_k"]), 0)  # verl says -1 for all
-    fields = {name: getattr(sampling, name) for name in sampling.__struct_fields__}
-    return Sampling(**(fields | given))
+    changed: Sampling = msgspec.structs.replace(sampling, **given)
+    return changed
