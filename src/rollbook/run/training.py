@@ -118,11 +118,15 @@ def _refuse_taken(*folders: Path) -> None:
 async def _trainee(config: TrainingConfig, folder: Path, access: Access) -> _Trainee:
     """The policy with the weights that the learner begins from. Raises `UsageError`."""
     name = parse_policy_name(config.run.policy)
+    if isinstance(name, RemoteName) and name.engine not in _CONTROLS:
+        raise ConfigError(f"nobody can give new weights to '{name}': train with local:MODEL, vllm:URL or sglang:URL")
+    if not isinstance(name, LocalName | RemoteName):
+        raise ConfigError(f"policy '{name}' names no weights: train with local:MODEL, vllm:URL or sglang:URL")
     files = await asyncio.to_thread(files_for, name, ModelSource(tokenizer=config.run.tokenizer, access=access))
     if files.weights is None:
         raise ModelError(
-            f"policy '{name}' names no weights that can be trained: use local:MODEL, local:PATH.gguf, or an engine "
-            "with --tokenizer and the GGUF file of its model"
+            f"of policy '{name}' no weights are at hand: name them with --tokenizer, which takes a GGUF file or "
+            "local:MODEL"
         )
     with_gguf = isinstance(name, LocalName)
     weights = await asyncio.to_thread(TrainedWeights, files, folder, gguf=with_gguf, bfloat16=config.bfloat16)
@@ -164,8 +168,6 @@ _CONTROLS = {EngineKind.VLLM: VllmControl, EngineKind.SGLANG: SglangControl}
 async def _remote(
     config: TrainingConfig, name: RemoteName, access: Access, weights: TrainedWeights, first: Path
 ) -> _Trainee:
-    if name.engine not in _CONTROLS:
-        raise ConfigError(f"nobody can give new weights to '{name}': train with local:MODEL, vllm:URL or sglang:URL")
     control = _CONTROLS[name.engine](
         EngineAddress(url=name.url, api_key=access.api_key, timeout=config.run.request_timeout)
     )
