@@ -44,8 +44,8 @@ class Example:
 
 
 TINY = (
-    "calculator", "--option", "difficulty=1", "--policy", "local:tiny", "--steps", "40", "--tasks", "16", "--group",
-    "8", "--lr", "5e-4", "--max-turns", "4", "--held-out", "128",
+    "calculator", "--option", "difficulty=1", "--policy", "local:tiny", "--steps", "20", "--tasks", "16", "--group",
+    "8", "--lr", "1e-3", "--max-turns", "4", "--held-out", "128",
 )  # fmt: skip
 SMOLLM2 = (
     "examples.one_digit:OneDigit", "--policy", "local:smollm2-135m", "--steps", "15", "--tasks", "4", "--group", "8",

@@ -44,7 +44,7 @@ from rollbook.trace.sample import Sample
 from rollbook.train.learner import Learned, Learner, LearnerConfig
 from rollbook.train.loop import train
 from rollbook.train.loss import Correction, LossRules
-from rollbook.train.mismatch import annotations
+from rollbook.train.mismatch import annotate
 from rollbook.train.plot import Curve, plot
 from rollbook.worlds import make
 
@@ -216,7 +216,7 @@ class _Rollouts:
 
     def learned(self, step: int, learned: Learned) -> None:
         """Keep what a step was learned from, and tell of it."""
-        self._stream.annotate(annotations(learned.by_rollout, step))
+        self._stream.annotate(annotate(learned.by_rollout, step))
         outcomes = [each for group in self._taken for each in group.outcomes]
         votes = [each.vote for each in outcomes if each.vote is not None]
         since, self._since = self._since, time.monotonic()
