@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -39,7 +39,7 @@ from rollbook.run.templates import read_template
 from rollbook.run.training_config import StepRow, TrainingConfig, TrainingReport
 from rollbook.run.training_tasks import split_tasks
 from rollbook.run.training_weights import TrainedWeights
-from rollbook.trace import Task, samples
+from rollbook.trace import ParseStatus, Task, Trace, samples
 from rollbook.trace.sample import Sample
 from rollbook.train.learner import Learned, Learner, LearnerConfig
 from rollbook.train.loop import train
@@ -195,7 +195,7 @@ class _Rollouts:
     def __init__(self, stream: RolloutStream, trainee: _Trainee, groups: int, told: Callable[[StepRow], None]) -> None:
         self._stream, self._trainee, self._groups, self._told = stream, trainee, groups, told
         self._taken: list[ClosedGroup] = []
-        self._calls = Counter[str]()
+        self._calls = _Calls()
         self._since = time.monotonic()
 
     @property
@@ -227,7 +227,8 @@ class _Rollouts:
                 reward=sum(votes) / len(votes) if votes else None,
                 votes=len(votes),
                 endings=dict(sorted(Counter(f"{each.reason.kind}/{each.reason}" for each in outcomes).items())),
-                calls=dict(sorted(self._calls.items())),
+                calls=dict(sorted(self._calls.statuses.items())),
+                well_formed=self._calls.well_formed,
                 tokens=learned.tokens,
                 loss=learned.loss,
                 norm=learned.norm,
@@ -241,16 +242,39 @@ class _Rollouts:
         )
 
 
-def _samples(groups: Sequence[ClosedGroup]) -> tuple[list[Sample], Counter[str]]:
-    """What is trained from, in the order of groups and members, and the parse statuses of the attempted calls."""
+@dataclass(slots=True)
+class _Calls:
+    """The attempted tool calls of a batch."""
+
+    statuses: Counter[str] = field(default_factory=Counter[str])
+    turns: int = 0
+    """Turns with attempts."""
+    sound: int = 0
+    """Of these, turns whose attempts are all well-formed."""
+
+    @property
+    def well_formed(self) -> float | None:
+        return self.sound / self.turns if self.turns else None
+
+    def see(self, trace: Trace) -> None:
+        for turn in trace.turns():
+            statuses = [call.status for call in turn.message.tool_calls]
+            if statuses:
+                self.statuses.update(map(str, statuses))
+                self.turns += 1
+                self.sound += all(status is ParseStatus.OK for status in statuses)
+
+
+def _samples(groups: Sequence[ClosedGroup]) -> tuple[list[Sample], _Calls]:
+    """What is trained from, in the order of groups and members, and the calls that were attempted."""
     found: list[Sample] = []
-    calls = Counter[str]()
+    calls = _Calls()
     for group in groups:
         values = group.values
         turns = {rollout: dict(own) for each in group.advantages for rollout, own in each.turns.items()}
         for trace in group.traces():
             found += samples(trace, advantage=values[trace.id], turn_advantages=turns.get(trace.id))
-            calls.update(str(call.status) for turn in trace.turns() for call in turn.message.tool_calls)
+            calls.see(trace)
     return found, calls
 
 
