@@ -44,8 +44,8 @@ class Example:
 
 
 TINY = (
-    "calculator", "--option", "difficulty=1", "--policy", "local:tiny", "--steps", "40", "--tasks", "16", "--group",
-    "8", "--lr", "5e-4", "--max-turns", "4", "--held-out", "128",
+    "calculator", "--option", "difficulty=1", "--policy", "local:tiny", "--steps", "24", "--tasks", "16", "--group",
+    "8", "--lr", "4e-4", "--max-turns", "4", "--held-out", "128",
 )  # fmt: skip
 SMOLLM2 = (
     "examples.one_digit:OneDigit", "--policy", "local:smollm2-135m", "--steps", "15", "--tasks", "4", "--group", "8",
@@ -81,8 +81,8 @@ def _row(name: str, example: Example, seed: int) -> dict[str, Any]:
         "held_out_end": end,
         "reward_first": steps[0]["reward"],
         "reward_last": steps[-1]["reward"],
-        "well_formed_first": _well_formed(steps[0]),
-        "well_formed_last": _well_formed(steps[-1]),
+        "well_formed_first": steps[0]["well_formed"],
+        "well_formed_last": steps[-1]["well_formed"],
         "mismatch_most": max(each["mismatch"]["most"] for each in steps),
         "mismatch_mean": sum(each["mismatch"]["mean"] for each in steps) / len(steps),
         "steps": len(steps),
@@ -103,12 +103,6 @@ def _trained(arguments: list[str]) -> tuple[dict[str, Any], float]:
             sys.exit(f"{' '.join(command)} failed: exit code {process.returncode}")
         said.seek(0)
         return json.load(said), usage.ru_utime + usage.ru_stime
-
-
-def _well_formed(step: dict[str, Any]) -> float | None:
-    """Share of the attempted calls; None: there were none."""
-    attempted = sum(step["calls"].values())
-    return step["calls"].get("ok", 0) / attempted if attempted else None
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import pytest
 
 from rollbook.audit.report import Status
 from rollbook.trace.facts import Mismatch
-from rollbook.train.mismatch import annotations
+from rollbook.train.mismatch import annotate
 from tests.audit.build import check, sound
 
 
@@ -15,7 +15,7 @@ def row(mean: float, most: float, tokens: int = 2) -> Mismatch:
 
 
 def test_the_mean_is_over_all_tokens_and_what_is_far_is_pointed_at() -> None:
-    notes = annotations({"a": row(0.1, 0.2, tokens=1), "b": row(0.4, 1.5, tokens=3)}, step=0)
+    notes = annotate({"a": row(0.1, 0.2, tokens=1), "b": row(0.4, 1.5, tokens=3)}, step=0)
     found = check("mismatch", *map(sound, "abc"), annotations=notes)
     assert found.value == pytest.approx(0.325)
     assert found.status is Status.BROKE
@@ -26,9 +26,9 @@ def test_the_mean_is_over_all_tokens_and_what_is_far_is_pointed_at() -> None:
 
 
 def test_little_is_fine_and_nothing_compared_is_not_judged() -> None:
-    assert check("mismatch", sound("a"), annotations=annotations({"a": row(0.05, 0.9)}, 3)).status is Status.OK
+    assert check("mismatch", sound("a"), annotations=annotate({"a": row(0.05, 0.9)}, 3)).status is Status.OK
     assert check("mismatch", sound("a")).status is Status.NOT_JUDGED
-    silent = annotations({"a": Mismatch(tokens=0, unknown=4)}, 0)
+    silent = annotate({"a": Mismatch(tokens=0, unknown=4)}, 0)
     nothing = check("mismatch", sound("a"), annotations=silent)
     assert nothing.status is Status.NOT_JUDGED
     assert "gave no logprobs" in nothing.says

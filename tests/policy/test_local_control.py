@@ -58,7 +58,6 @@ def test_tokens_have_the_version_of_the_weights_that_sampled_them(tiny: ModelFil
         control = LocalControl(policy)
         await policy.start()
         try:
-            first = policy.info.weights_hash
             sampling = Sampling(max_tokens=4, seed=1)
             before = await policy.sample(PROMPT, sampling, session="s")
             await swap_weights(control, weights_at(tiny, tmp_path / "new.gguf", scale=0.8), 3)
@@ -66,7 +65,7 @@ def test_tokens_have_the_version_of_the_weights_that_sampled_them(tiny: ModelFil
             assert before.versions == ((0, len(before.token_ids)),)
             assert after.versions == ((3, len(after.token_ids)),)
             assert await control.version() == 3
-            assert policy.info.weights_hash != first
+            assert policy.info.weights_hash == "", "rollouts that have begun would name the old weights"
             assert before.token_ids.tolist() != after.token_ids.tolist() or not np.allclose(
                 before.logprobs, after.logprobs, atol=1e-3
             )
@@ -122,8 +121,9 @@ def test_what_cannot_be_loaded_is_refused(tiny: ModelFiles, tmp_path: Path) -> N
         await control.pause(PauseMode.KEEP)
         with pytest.raises(UsageError, match="holds 0 GGUF files"):
             await control.update(tmp_path, 1)
-        with pytest.raises(ModelError, match="cannot read the weights"):
-            await control.update(tmp_path / "x.gguf", 1)
+        await control.update(tmp_path / "x.gguf", 1)  # the engine does not run: its next start looks for the file
+        with pytest.raises(ModelError, match="no model file"):
+            await policy.start()
         await control.close()
         assert not policy.gate.paused
 

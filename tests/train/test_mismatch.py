@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rollbook.trace.facts import MISMATCH, Mismatch, mismatches
 from rollbook.train.learner import Learner
-from rollbook.train.mismatch import PRODUCER, annotations, compare, together
+from rollbook.train.mismatch import PRODUCER, annotate, compare, together
 from tests.train.made import Toy, member, trained
 
 
@@ -61,7 +61,7 @@ def test_each_batch_is_compared_and_its_annotations_read_back() -> None:
     learned = Learner(Toy()).step(trained(traces), version=4)
     assert learned.by_rollout.keys() == {"r0", "r1"}
     assert learned.mismatch.tokens == learned.tokens == 3
-    notes = annotations(learned.by_rollout, step=7)
+    notes = annotate(learned.by_rollout, step=7)
     assert {(each.producer, each.name, each.step) for each in notes} == {(PRODUCER, MISMATCH, 7)}
     assert mismatches(notes) == learned.by_rollout
     assert learned.by_rollout["r0"].version == 4

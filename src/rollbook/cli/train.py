@@ -162,12 +162,11 @@ def _folder(given: dict[str, Any]) -> Path:
 
 def _line(row: StepRow, steps: int) -> str:
     """One step in a line."""
-    attempted = sum(row.calls.values())
     parts = [
         f"step {row.step + 1} of {steps}",
         "no votes" if row.reward is None else f"reward {row.reward:.3f}",
         counted(row.votes, "vote"),
-        f"well-formed calls {row.calls.get('ok', 0) / attempted:.0%}" if attempted else "no calls",
+        "no calls" if row.well_formed is None else f"well-formed calls in {row.well_formed:.0%} of turns with any",
         "nothing to learn" if row.norm is None else f"gradient {row.norm:.3f}",
     ]
     if row.mismatch.most is not None:

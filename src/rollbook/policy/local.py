@@ -9,7 +9,6 @@ token has the version that its piece was sampled from.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from rollbook.errors import ModelError, UsageError
+from rollbook.errors import UsageError
 from rollbook.policy.gate import WeightGate
 from rollbook.policy.http import EngineAddress, HttpClient, HttpReply
 from rollbook.policy.llamacpp_server import ENGINE, EmbeddedServer, ServerConfig
@@ -120,13 +119,13 @@ class LocalPolicy:
 
     async def load(self, weights: Path, version: int) -> None:
         """Serve another GGUF file of the same model from now on, as `version`. The gate must be shut, so that no piece
-        is under way. Raises `ModelError`; the engine then runs no more."""
+        is under way. A rollout may begin before and sample after, so no hash of the weights is told from then on: each
+        token has its version. Raises `ModelError`; the engine then runs no more."""
         async with self._starting:
-            digest = await asyncio.to_thread(_sha256, weights)
             running = self._sampler is not None
             await self._release()
-            self._config = replace(self._config, weights=weights, weights_hash=digest)
-            self._info = replace(self._info, weights_hash=digest)
+            self._config = replace(self._config, weights=weights, weights_hash="")
+            self._info = replace(self._info, weights_hash="")
             if running:
                 await self._serve()
             self.gate.version = version
@@ -210,15 +209,6 @@ class _Present:
         self, method: str, path: str, body: Any = None, *, headers: Mapping[str, str] | None = None
     ) -> HttpReply:
         return await self.policy.send(method, path, body, headers)
-
-
-def _sha256(path: Path) -> str:
-    """In hex. Raises `ModelError`."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise ModelError(f"cannot read the weights {path}: {error.strerror}") from error
 
 
 async def _client(server: EmbeddedServer, timeout: float) -> HttpClient:  # noqa: ASYNC109 - of each later request

@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -39,12 +39,12 @@ from rollbook.run.templates import read_template
 from rollbook.run.training_config import StepRow, TrainingConfig, TrainingReport
 from rollbook.run.training_tasks import split_tasks
 from rollbook.run.training_weights import TrainedWeights
-from rollbook.trace import Task, samples
+from rollbook.trace import ParseStatus, Task, Trace, samples
 from rollbook.trace.sample import Sample
 from rollbook.train.learner import Learned, Learner, LearnerConfig
 from rollbook.train.loop import train
 from rollbook.train.loss import Correction, LossRules
-from rollbook.train.mismatch import annotations
+from rollbook.train.mismatch import annotate
 from rollbook.train.plot import Curve, plot
 from rollbook.worlds import make
 
@@ -118,11 +118,15 @@ def _refuse_taken(*folders: Path) -> None:
 async def _trainee(config: TrainingConfig, folder: Path, access: Access) -> _Trainee:
     """The policy with the weights that the learner begins from. Raises `UsageError`."""
     name = parse_policy_name(config.run.policy)
+    if isinstance(name, RemoteName) and name.engine not in _CONTROLS:
+        raise ConfigError(f"nobody can give new weights to '{name}': train with local:MODEL, vllm:URL or sglang:URL")
+    if not isinstance(name, LocalName | RemoteName):
+        raise ConfigError(f"policy '{name}' names no weights: train with local:MODEL, vllm:URL or sglang:URL")
     files = await asyncio.to_thread(files_for, name, ModelSource(tokenizer=config.run.tokenizer, access=access))
     if files.weights is None:
         raise ModelError(
-            f"policy '{name}' names no weights that can be trained: use local:MODEL, local:PATH.gguf, or an engine "
-            "with --tokenizer and the GGUF file of its model"
+            f"of policy '{name}' no weights are at hand: name them with --tokenizer, which takes a GGUF file or "
+            "local:MODEL"
         )
     with_gguf = isinstance(name, LocalName)
     weights = await asyncio.to_thread(TrainedWeights, files, folder, gguf=with_gguf, bfloat16=config.bfloat16)
@@ -164,8 +168,6 @@ _CONTROLS = {EngineKind.VLLM: VllmControl, EngineKind.SGLANG: SglangControl}
 async def _remote(
     config: TrainingConfig, name: RemoteName, access: Access, weights: TrainedWeights, first: Path
 ) -> _Trainee:
-    if name.engine not in _CONTROLS:
-        raise ConfigError(f"nobody can give new weights to '{name}': train with local:MODEL, vllm:URL or sglang:URL")
     control = _CONTROLS[name.engine](
         EngineAddress(url=name.url, api_key=access.api_key, timeout=config.run.request_timeout)
     )
@@ -193,7 +195,7 @@ class _Rollouts:
     def __init__(self, stream: RolloutStream, trainee: _Trainee, groups: int, told: Callable[[StepRow], None]) -> None:
         self._stream, self._trainee, self._groups, self._told = stream, trainee, groups, told
         self._taken: list[ClosedGroup] = []
-        self._calls = Counter[str]()
+        self._calls = _Calls()
         self._since = time.monotonic()
 
     @property
@@ -214,7 +216,7 @@ class _Rollouts:
 
     def learned(self, step: int, learned: Learned) -> None:
         """Keep what a step was learned from, and tell of it."""
-        self._stream.annotate(annotations(learned.by_rollout, step))
+        self._stream.annotate(annotate(learned.by_rollout, step))
         outcomes = [each for group in self._taken for each in group.outcomes]
         votes = [each.vote for each in outcomes if each.vote is not None]
         since, self._since = self._since, time.monotonic()
@@ -225,7 +227,8 @@ class _Rollouts:
                 reward=sum(votes) / len(votes) if votes else None,
                 votes=len(votes),
                 endings=dict(sorted(Counter(f"{each.reason.kind}/{each.reason}" for each in outcomes).items())),
-                calls=dict(sorted(self._calls.items())),
+                calls=dict(sorted(self._calls.statuses.items())),
+                well_formed=self._calls.well_formed,
                 tokens=learned.tokens,
                 loss=learned.loss,
                 norm=learned.norm,
@@ -239,16 +242,39 @@ class _Rollouts:
         )
 
 
-def _samples(groups: Sequence[ClosedGroup]) -> tuple[list[Sample], Counter[str]]:
-    """What is trained from, in the order of groups and members, and the parse statuses of the attempted calls."""
+@dataclass(slots=True)
+class _Calls:
+    """The attempted tool calls of a batch."""
+
+    statuses: Counter[str] = field(default_factory=Counter[str])
+    turns: int = 0
+    """Turns with attempts."""
+    sound: int = 0
+    """Of these, turns whose attempts are all well-formed."""
+
+    @property
+    def well_formed(self) -> float | None:
+        return self.sound / self.turns if self.turns else None
+
+    def see(self, trace: Trace) -> None:
+        for turn in trace.turns():
+            statuses = [call.status for call in turn.message.tool_calls]
+            if statuses:
+                self.statuses.update(map(str, statuses))
+                self.turns += 1
+                self.sound += all(status is ParseStatus.OK for status in statuses)
+
+
+def _samples(groups: Sequence[ClosedGroup]) -> tuple[list[Sample], _Calls]:
+    """What is trained from, in the order of groups and members, and the calls that were attempted."""
     found: list[Sample] = []
-    calls = Counter[str]()
+    calls = _Calls()
     for group in groups:
         values = group.values
         turns = {rollout: dict(own) for each in group.advantages for rollout, own in each.turns.items()}
         for trace in group.traces():
             found += samples(trace, advantage=values[trace.id], turn_advantages=turns.get(trace.id))
-            calls.update(str(call.status) for turn in trace.turns() for call in turn.message.tool_calls)
+            calls.see(trace)
     return found, calls
 
 

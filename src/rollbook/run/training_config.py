@@ -71,6 +71,8 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     """Attempts by ``kind/reason`` of their ending."""
     calls: dict[str, int]
     """Attempted tool calls of the voters, by parse status."""
+    well_formed: float | None
+    """Share of the voters' turns with attempted calls in which every one is `ok`; None: no call was attempted."""
     tokens: int
     """Trained tokens."""
     loss: float

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from rollbook.trace.annotation import Annotation
 from rollbook.trace.facts import MISMATCH, Mismatch
 
-__all__ = ["PRODUCER", "annotations", "compare", "together"]
+__all__ = ["PRODUCER", "annotate", "compare", "together"]
 
 PRODUCER = "trainer"
 """Who writes the annotations."""
@@ -57,7 +57,7 @@ def together(parts: Iterable[Mismatch], *, version: int | None = None) -> Mismat
     )
 
 
-def annotations(rows: Mapping[str, Mismatch], step: int) -> list[Annotation]:
+def annotate(rows: Mapping[str, Mismatch], step: int) -> list[Annotation]:
     """For a sink: one annotation a rollout, of this training step."""
     return [
         Annotation(producer=PRODUCER, name=MISMATCH, rollout=rollout, value=row.plain(), step=step)

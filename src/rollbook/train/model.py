@@ -33,9 +33,11 @@ class LlamaModel:
         on some machines and costs closeness to the engine. Raises `ModelError` where names or shapes do not fit.
         """
         tied = HEAD not in tensors
-        fields = {key: value for key, value in config.items() if key not in ("architectures", "model_type")}
+        fields: dict[str, Any] = {
+            key: value for key, value in config.items() if key not in ("architectures", "model_type")
+        }
         with boundary("these weights make no Llama", ModelError):
-            llama = LlamaConfig(**{**fields, "tie_word_embeddings": tied, "attention_dropout": 0.0})
+            llama = cast("Any", LlamaConfig)(**{**fields, "tie_word_embeddings": tied, "attention_dropout": 0.0})
             with torch.device("meta"):
                 self._model = LlamaForCausalLM(llama)
             state = {name: torch.from_numpy(np.array(each, np.float32)) for name, each in tensors.items()}
