@@ -121,13 +121,13 @@ MUTANTS = [
     Mutant(
         "an export has the old rewards",
         "export/batch.py",
-        "rescored(trace, self.rewards.get(trace.id))",
+        "rescored(trace, self.recorded.rewards.get(trace.id))",
         "trace",
         "tests/export/test_credit.py::test_a_later_reward_goes_with_the_row",
     ),
     Mutant(
         "turns lose their advantages on export",
-        "export/batch.py",
+        "export/recorded.py",
         "turn_advantages=self.turn_advantages.get(trace.id),",
         "",
         "tests/export/test_credit.py::test_each_turn_has_its_own_advantage_in_the_row",
