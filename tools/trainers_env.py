@@ -55,6 +55,8 @@ class Environment:
     reported: tuple[str, ...]
     """Packages whose versions stand in the report."""
     sources: tuple[Source, ...] = ()
+    alone: tuple[str, ...] = ()
+    """For pip, without what they ask for: pins that clash, and more than their records need."""
 
 
 SLIME = Source("slime", "THUDM/slime", "624b824a898ab0ec1fcb4d373004c7f3852bf515", ("slime",))
@@ -82,6 +84,27 @@ ENVIRONMENTS: Mapping[str, Environment] = {
         reported=("verl", "torch", "tensordict", "transformers", "ray"),
         sources=(SLIME, MILES),
     ),
+    "trl": Environment(
+        wanted=(
+            TORCH,
+            "trl==1.16.0",
+            "transformers==5.24.0",
+            "tinker==0.38.0",
+            "chz",
+            "pillow",
+            "blobfile",
+            "termcolor",
+            "cloudpickle",
+            "tiktoken",
+            "jaxtyping",
+            "beartype",
+            "ray",
+        ),
+        alone=("tinker-cookbook==0.6.1",),
+        files=("live_trl.py", "live_tinker.py", "live_prime_rl.py"),
+        reported=("trl", "torch", "transformers", "tinker", "tinker-cookbook"),
+        sources=(PRIME_RL,),
+    ),
 }
 
 
@@ -96,13 +119,16 @@ def main(folder: Path, names: list[str]) -> None:
 
 def _install(folder: Path, environment: Environment) -> None:
     mark = folder / MARK
-    wanted = (*environment.wanted, "pytest>=8.3")
+    wanted = (*environment.wanted, *environment.alone, "pytest>=8.3")
     if mark.is_file() and mark.read_text().split() == list(wanted):
         return
     # what the commands say goes to stderr: a report may be read from stdout
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True, stdout=sys.stderr)
     pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    subprocess.run([*pip, "install", *wanted, "--editable", OURS], check=True, stdout=sys.stderr, cwd=ROOT)
+    together = [*environment.wanted, "pytest>=8.3", "--editable", OURS]
+    subprocess.run([*pip, "install", *together], check=True, stdout=sys.stderr, cwd=ROOT)
+    if environment.alone:
+        subprocess.run([*pip, "install", "--no-deps", *environment.alone], check=True, stdout=sys.stderr)
     mark.write_text("\n".join(wanted))
 
 
