@@ -105,6 +105,25 @@ ENVIRONMENTS: Mapping[str, Environment] = {
         reported=("trl", "torch", "transformers", "tinker", "tinker-cookbook"),
         sources=(PRIME_RL,),
     ),
+    "areal": Environment(
+        # NeMo-RL wants transformers below 5.12; AReaL pins an older torch than its records need
+        wanted=(
+            TORCH,
+            "transformers==5.10.4",
+            "datasets",
+            "ray",
+            "hydra-core",
+            "omegaconf",
+            "pillow",
+            "requests",
+            "tensordict==0.10.0",
+            *("colorlog", "tenacity", "flask", "lark", "uvloop", "numba", "einops", "aiofiles", "openai", "pybase64"),
+        ),
+        alone=("areal==1.0.4",),
+        files=("live_areal.py", "live_nemo_rl.py"),
+        reported=("areal", "torch", "transformers", "ray"),
+        sources=(NEMO_RL,),
+    ),
 }
 
 

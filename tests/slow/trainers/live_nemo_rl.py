@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +18,10 @@ from tests.slow.trainers.toy import LINEAR, Table, made, token_logprobs
 
 need_source("nemo_rl")
 stand_in("decord", "vllm", "megatron", "nemo_automodel", "zmq", "pynvml", "nvidia_resiliency_ext", "uvicorn", "fastapi")
+# it reports to services; the loss takes no more of it than its name
+logger: Any = ModuleType("nemo_rl.utils.logger")
+logger.Logger = object
+sys.modules["nemo_rl.utils.logger"] = logger
 
 from nemo_rl.algorithms.loss.loss_functions import ClippedPGLossConfig, ClippedPGLossFn
 from nemo_rl.data.llm_message_utils import batched_message_log_to_flat_message
@@ -64,7 +72,7 @@ def test_masked_tokens_have_exactly_no_gradient_and_logprobs_fit_after_its_own_s
     found = token_logprobs(Table(), data["input_ids"]).detach().requires_grad_()
     mask = data["token_mask"][:, 1:].bool()
     assert (found - data["generation_logprobs"][:, 1:])[mask].abs().max() < 1e-5
-    loss_fn = ClippedPGLossFn(ClippedPGLossConfig(reference_policy_kl_penalty=0.0).model_dump())
+    loss_fn = ClippedPGLossFn(ClippedPGLossConfig(reference_policy_kl_penalty=0.0))
     total = mask.sum()
     loss, _ = loss_fn(found, data, torch.tensor(float(len(samples))), total)
     loss.backward()
