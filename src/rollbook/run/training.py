@@ -6,6 +6,9 @@ and ``OUT-end``. Each batch is sampled from one version: the engine stands still
 and learner are apart is kept for every rollout (`rollbook.trace.facts.MISMATCH`).
 """
 
+# pyright: reportUnknownMemberType=false
+# (torch is typed in part)
+
 from __future__ import annotations
 
 import asyncio

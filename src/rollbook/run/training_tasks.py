@@ -7,8 +7,6 @@ refused, never made smaller.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from rollbook.envs import Environment
@@ -39,7 +37,7 @@ def split_tasks(env: Environment, *, train: int, held_out: int, seed: int) -> tu
             )
 
 
-def _draw(env: Environment, count: int, seed: int) -> Sequence[Task]:
+def _draw(env: Environment, count: int, seed: int) -> list[Task]:
     if not count:
         return []
     with boundary(f"environment {env.name!r} cannot give its tasks", ConfigError):

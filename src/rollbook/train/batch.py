@@ -8,6 +8,9 @@ rollouts alone. Samples without an advantage, or whose tokens were drawn from an
 are refused: they have no place in the loss.
 """
 
+# pyright: reportUnknownMemberType=false
+# (torch is typed in part)
+
 from __future__ import annotations
 
 from collections.abc import Sequence

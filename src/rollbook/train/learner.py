@@ -6,6 +6,9 @@ without a gradient, for their logprobs are compared with the engine's all the sa
 the weights that the batch was trained on.
 """
 
+# pyright: reportUnknownMemberType=false
+# (torch is typed in part)
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
@@ -156,8 +159,9 @@ class Learner:
 
 def _file(into: dict[str, list[np.ndarray]], batch: MicroBatch, values: torch.Tensor) -> None:
     """Sort values of the trained tokens by rollout."""
-    for sample, row in zip(batch.samples, values.split(batch.row_sizes), strict=True):
-        into.setdefault(sample.rollout, []).append(row.numpy())
+    rows = np.split(values.numpy(), np.cumsum(batch.row_sizes)[:-1])
+    for sample, row in zip(batch.samples, rows, strict=True):
+        into.setdefault(sample.rollout, []).append(row)
 
 
 def _lags(batches: Sequence[MicroBatch], version: int | None) -> dict[int, int]:
