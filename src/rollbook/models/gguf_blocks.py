@@ -38,7 +38,8 @@ def _q8_0(blocks: _Bytes) -> Float32:
 
 
 def _q4_0(blocks: _Bytes) -> Float32:
-    return _halves(blocks, 0) * (_nibbles(blocks[:, 2:]) - np.float32(8))
+    centred = _nibbles(blocks[:, 2:]) - np.float32(8)
+    return (_halves(blocks, 0) * centred).astype(np.float32, copy=False)
 
 
 def _q4_1(blocks: _Bytes) -> Float32:

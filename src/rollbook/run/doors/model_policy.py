@@ -12,7 +12,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -59,8 +59,8 @@ class ModelPolicy:
             logprob_kind=LogprobKind.PROCESSED,
         )
         self._turn = threading.Lock()
-        kind: Any = type(model)
-        named = inspect.signature(kind.forward).parameters
+        forward: Any = cast("Any", model).forward
+        named = inspect.signature(forward).parameters
         self._cache = "past_key_values" if "past_key_values" in named else "cache"  # as transformers calls it
 
     @property
