@@ -12,7 +12,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,8 +59,7 @@ class ModelPolicy:
             logprob_kind=LogprobKind.PROCESSED,
         )
         self._turn = threading.Lock()
-        forward: Any = cast("Any", model).forward
-        named = inspect.signature(forward).parameters
+        named = inspect.signature(model.forward).parameters
         self._cache = "past_key_values" if "past_key_values" in named else "cache"  # as transformers calls it
 
     @property
