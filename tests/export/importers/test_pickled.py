@@ -134,6 +134,7 @@ def test_nothing_is_called_and_nothing_is_imported(
         b"\x80\x02c\xff\xff\n\xff\n.",
         b"\x80\x04\x8c\x02os\x8c\x06system\x93.",
     ],
+    ids=lambda hostile: type(hostile).__name__,
 )
 def test_damaged_programs_are_refused(program: bytes) -> None:
     if program.endswith(b"garbage"):
