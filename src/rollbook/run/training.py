@@ -231,6 +231,7 @@ class _Rollouts:
                 votes=len(votes),
                 endings=dict(sorted(Counter(f"{each.reason.kind}/{each.reason}" for each in outcomes).items())),
                 calls=dict(sorted(self._calls.statuses.items())),
+                turns=dict(sorted(self._calls.turns.items())),
                 well_formed=self._calls.well_formed,
                 tokens=learned.tokens,
                 loss=learned.loss,
@@ -250,22 +251,19 @@ class _Calls:
     """The attempted tool calls of a batch."""
 
     statuses: Counter[str] = field(default_factory=Counter[str])
-    turns: int = 0
-    """Turns with attempts."""
-    sound: int = 0
-    """Of these, turns whose attempts are all well-formed."""
+    turns: Counter[str] = field(default_factory=Counter[str])
+    """Turns with attempts, each under the first status that is not `ok`, where there is one."""
 
     @property
     def well_formed(self) -> float | None:
-        return self.sound / self.turns if self.turns else None
+        return self.turns[ParseStatus.OK] / self.turns.total() if self.turns else None
 
     def see(self, trace: Trace) -> None:
         for turn in trace.turns():
             statuses = [call.status for call in turn.message.tool_calls]
             if statuses:
                 self.statuses.update(map(str, statuses))
-                self.turns += 1
-                self.sound += all(status is ParseStatus.OK for status in statuses)
+                self.turns[next((status for status in statuses if status is not ParseStatus.OK), ParseStatus.OK)] += 1
 
 
 def _samples(groups: Sequence[ClosedGroup]) -> tuple[list[Sample], _Calls]:
@@ -305,7 +303,7 @@ def _report(
         (folder / REPORT).write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
     except OSError as error:
         raise StoreError(f"cannot write {folder / REPORT}: {error.strerror}") from error
-    curves = [Curve(step=row.step, reward=row.reward, endings=row.endings, calls=row.calls) for row in rows]
+    curves = [Curve(step=row.step, reward=row.reward, endings=row.endings, turns=row.turns) for row in rows]
     title = f"{config.run.environment}, {config.run.policy}, {config.run.tasks} x {config.run.group} rollouts a step"
     held_out = None if before is None or after is None else (before, after)
     plot(curves, folder / PICTURE, title=title, held_out=held_out)

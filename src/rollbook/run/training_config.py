@@ -70,7 +70,9 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     endings: dict[str, int]
     """Attempts by ``kind/reason`` of their ending."""
     calls: dict[str, int]
-    """Attempted tool calls of the voters, by parse status."""
+    """Attempted tool calls of the voters, by parse status. One reply that runs away may hold dozens."""
+    turns: dict[str, int]
+    """The voters' turns with attempted calls, each under `ok`, or under the first status of its own that is another."""
     well_formed: float | None
     """Share of the voters' turns with attempted calls in which every one is `ok`; None: no call was attempted."""
     tokens: int

@@ -27,8 +27,8 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
     """Mean of those that vote; None: nobody does."""
     endings: Mapping[str, int]
     """Rollouts by how they ended."""
-    calls: Mapping[str, int]
-    """Attempted tool calls by parse status."""
+    turns: Mapping[str, int]
+    """Turns with attempted tool calls by parse status."""
 
 
 def plot(curves: Sequence[Curve], path: Path, *, title: str, held_out: tuple[float, float] | None = None) -> None:
@@ -53,7 +53,7 @@ def plot(curves: Sequence[Curve], path: Path, *, title: str, held_out: tuple[flo
     top.set_title(title)
     top.legend(loc="lower right")
     _shares(middle, steps, [each.endings for each in curves], "share of rollouts by ending")
-    _shares(bottom, steps, [each.calls for each in curves], "share of attempted calls by parse status")
+    _shares(bottom, steps, [each.turns for each in curves], "share of turns with calls by parse status")
     bottom.set_xlabel("step")
     try:
         figure.savefig(path, format="png", metadata={"Software": None})
