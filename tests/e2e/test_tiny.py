@@ -74,7 +74,7 @@ def test_every_attempt_ends_by_itself(folder: Path) -> None:
 def test_success_is_mixed_so_that_there_is_something_to_learn(folder: Path) -> None:
     rewards = [row.reward for row in RunReader(folder).summaries()]
     assert None not in rewards
-    assert 0.3 <= sum(filter(None, rewards)) / len(rewards) <= 0.65
+    assert 0.25 <= sum(filter(None, rewards)) / len(rewards) <= 0.55  # 0.40, and a spread of 0.04 over so many
     by_group = Counter((row.group, row.reward) for row in RunReader(folder).summaries())
     mixed = {group for group, reward in by_group if reward == 0.0} & {group for group, reward in by_group if reward}
     assert len(mixed) >= TASKS // 2
@@ -83,7 +83,7 @@ def test_success_is_mixed_so_that_there_is_something_to_learn(folder: Path) -> N
 def test_its_bad_habits_are_there(traces: list[Trace]) -> None:
     first = [trace.turns()[0].message.tool_calls for trace in traces]
     said = Counter(str(calls[0].status) if calls else "none" for calls in first)
-    assert said[ParseStatus.OK] > 0.3 * len(traces), said
+    assert said[ParseStatus.OK] > 0.25 * len(traces), said
     assert min(said[key] for key in ("none", ParseStatus.INVALID_JSON, ParseStatus.UNKNOWN_TOOL)) >= 2, said
 
 
