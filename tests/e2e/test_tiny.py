@@ -16,7 +16,7 @@ from rollbook.models import ModelFiles, load_model, read_tensors, write_hf_folde
 from rollbook.policy.local import LocalConfig, LocalPolicy
 from rollbook.run import load_policy
 from rollbook.store import RunReader
-from rollbook.trace import ParseStatus, Sampling, Trace, samples
+from rollbook.trace import EndingKind, ParseStatus, Sampling, Trace, samples
 from tests.e2e.test_real_model import rollbook
 
 TASKS, GROUP = 16, 8
@@ -67,8 +67,8 @@ def test_every_attempt_ends_by_itself(folder: Path) -> None:
     rows = list(RunReader(folder).summaries())
     assert len(rows) == TASKS * GROUP
     kinds = Counter(row.kind for row in rows)
-    assert kinds["submitted"] >= 0.95 * len(rows), kinds
-    assert kinds["error"] == 0
+    assert kinds[EndingKind.SUBMITTED] >= 0.95 * len(rows), kinds
+    assert kinds[EndingKind.ERROR] == 0
 
 
 def test_success_is_mixed_so_that_there_is_something_to_learn(folder: Path) -> None:
