@@ -2,7 +2,8 @@
 
 Chats are made first and the vocabulary is learnt from them; then a Llama of about a million weights learns to say what
 the assistant says in them (`training.chats`). OUT gets ``tiny.gguf`` and ``training.json``, the training's figures.
-The seed decides everything; on another processor or another torch the weights differ in their last digits.
+The seed decides everything: the same torch on the same processor with as many threads gives the same bytes. On another
+one the weights differ.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def make(out: Path, *, seed: int = SEED, steps: int = STEPS, threads: int = THRE
         "weights": sum(array.size for array in tensors.values()),
         "tokens": len(vocabulary.tokens),
         "tokens_seen": sum(len(chat.token_ids) for chat in chats),
-        "loss": round(sum(losses[-LAST:]) / LAST, 4),
+        "loss": round(sum(losses[-LAST:]) / len(losses[-LAST:]), 4),
         "torch": torch.__version__,
         "threads": threads,
         "cpu_seconds": round(_cpu() - spent, 1),

@@ -25,6 +25,8 @@ SHAPES = {
     "blk.0.ffn_down.weight": (8, 3),
 }
 """As numpy counts: 2 heads of 4, one of them for keys and values."""
+EPSILON, ROPE_BASE = 0.01, 30.0
+"""Far from what anyone takes by default, so that a number that is not read shows."""
 
 
 def write_llama(path: Path, *, seed: int, replaced: Mapping[str, tuple[Any, Any]] | None = None) -> Path:
@@ -36,8 +38,8 @@ def write_llama(path: Path, *, seed: int, replaced: Mapping[str, tuple[Any, Any]
     writer.add_feed_forward_length(3)
     writer.add_head_count(2)
     writer.add_head_count_kv(1)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_freq_base(10000.0)
+    writer.add_layer_norm_rms_eps(EPSILON)
+    writer.add_rope_freq_base(ROPE_BASE)
     writer.add_vocab_size(len(TOKENS))
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
     writer.add_tokenizer_model("gpt2")

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from rollbook.errors import ModelError
 from rollbook.models import ModelFiles, load_folder, load_gguf, load_model, read_tensors, write_hf_folder
 from rollbook.render import ChatRenderer, RendererConfig
-from tests.models.llama_samples import write_llama
+from tests.models.llama_samples import EPSILON, ROPE_BASE, write_llama
 
 
 @pytest.fixture
@@ -34,12 +34,12 @@ def rotated(x: np.ndarray[Any, Any], base: float) -> np.ndarray[Any, Any]:
 def logits(tensors: dict[str, Any], ids: list[int], *, heads: int, key_heads: int) -> np.ndarray[Any, Any]:
     """One layer of a Llama in float64, from its definition: shape (tokens, vocabulary)."""
     w = {name: array.astype(np.float64) for name, array in tensors.items()}
-    norm = lambda x, name: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * w[name]  # noqa: E731
+    norm = lambda x, name: x / np.sqrt((x * x).mean(-1, keepdims=True) + EPSILON) * w[name]  # noqa: E731
     layer, x = "model.layers.0.", w["model.embed_tokens.weight"][ids]
     h = norm(x, layer + "input_layernorm.weight")
     project = lambda h, part: h @ w[f"{layer}{part}.weight"].T  # noqa: E731
-    q = rotated(project(h, "self_attn.q_proj").reshape(len(ids), heads, -1), 10000.0)
-    k = rotated(project(h, "self_attn.k_proj").reshape(len(ids), key_heads, -1), 10000.0)
+    q = rotated(project(h, "self_attn.q_proj").reshape(len(ids), heads, -1), ROPE_BASE)
+    k = rotated(project(h, "self_attn.k_proj").reshape(len(ids), key_heads, -1), ROPE_BASE)
     v = project(h, "self_attn.v_proj").reshape(len(ids), key_heads, -1)
     k, v = (np.repeat(each, heads // key_heads, axis=1) for each in (k, v))
     scores = np.einsum("ihd,jhd->hij", q, k) / np.sqrt(q.shape[-1])
@@ -78,7 +78,7 @@ def test_the_folder_reads_as_the_file_does(files: ModelFiles, tmp_path: Path) ->
     for name in ("tokenizer_json", "template", "stop_ids", "eos_id", "context_length", "special_tokens"):
         assert getattr(again, name) == getattr(files, name), name
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
-    assert (config["rms_norm_eps"], config["rope_theta"], config["head_dim"]) == (1e-5, 10000.0, 4)
+    assert (config["rms_norm_eps"], config["rope_theta"], config["head_dim"]) == (EPSILON, ROPE_BASE, 4)
 
 
 def test_weights_of_an_output_of_its_own_are_not_tied(files: ModelFiles, tmp_path: Path) -> None:

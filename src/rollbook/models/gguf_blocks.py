@@ -38,8 +38,7 @@ def _q8_0(blocks: _Bytes) -> Float32:
 
 
 def _q4_0(blocks: _Bytes) -> Float32:
-    centred = _nibbles(blocks[:, 2:]) - np.float32(8)
-    return (_halves(blocks, 0) * centred).astype(np.float32, copy=False)
+    return _halves(blocks, 0) * np.subtract(_nibbles(blocks[:, 2:]), 8, dtype=np.float32)
 
 
 def _q4_1(blocks: _Bytes) -> Float32:

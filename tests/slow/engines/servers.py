@@ -31,12 +31,21 @@ class ServerFailed(RuntimeError):
 
 
 @contextmanager
-def vllm(python: Path, models: EngineModels, log: Path) -> Generator[str]:
-    """vLLM on the CPU in bfloat16, with its development routes (weight updates); gives its URL."""
+def vllm(
+    python: Path,
+    models: EngineModels,
+    log: Path,
+    *,
+    name: str = "smollm2",
+    dtype: str = "bfloat16",
+    context: int = ENGINE_CONTEXT,
+) -> Generator[str]:
+    """vLLM on the CPU, with its development routes (weight updates); gives its URL. `context`: tokens of one sequence,
+    at most what the model was trained for."""
     port = _free_port()
     words = [str(python), "-m", "vllm.entrypoints.openai.api_server"]
-    words += ["--model", str(models.hf), "--served-model-name", "smollm2", "--host", "127.0.0.1", "--port", str(port)]
-    words += ["--dtype", "bfloat16", "--max-model-len", str(ENGINE_CONTEXT), "--max-num-seqs", "16", "--enforce-eager"]
+    words += ["--model", str(models.hf), "--served-model-name", name, "--host", "127.0.0.1", "--port", str(port)]
+    words += ["--dtype", dtype, "--max-model-len", str(context), "--max-num-seqs", "16", "--enforce-eager"]
     words += ["--max-logprobs", "20", "--enable-scale-out", "--enable-prompt-tokens-details"]
     settings = {
         "HF_HUB_OFFLINE": "1",
