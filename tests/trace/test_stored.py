@@ -36,7 +36,8 @@ from rollbook.trace import (
     make_runs,
     samples,
 )
-from rollbook.trace.stored import open_stored, stored_samples
+from rollbook.trace.sample_block import stored_samples
+from rollbook.trace.stored import open_stored
 from rollbook.trace.wire import decode_trace, encode_head, encode_part, encode_tail
 from tests.strategies import traces
 from tests.trace.test_sample import head, prompt, turn
@@ -121,10 +122,10 @@ def test_a_block_holds_the_samples_of_its_traces(several: list[Trace]) -> None:
     advantages = [0.5 * place for place in range(len(several))]
     block = stored_samples([each for each in opened if each is not None], advantages)
     assert block is not None
-    assert len(block.samples) == len(several)
+    assert len(block) == len(several)
     for place, (trace, advantage) in enumerate(zip(several, advantages, strict=True)):
         (want,) = samples(trace, advantage=advantage)
-        assert_same(block.samples[place], want)
+        assert_same(block.samples()[place], want)
         part = slice(*block.offsets[place : place + 2].tolist())
         for name, array in block.arrays.items():
             assert array[part].tobytes() == getattr(want, name).tobytes()
@@ -139,7 +140,7 @@ def test_whatever_is_taken_is_right(trace: Trace) -> None:
         found = samples(trace)
         assert found.ledger.trained == found.ledger.captured
         (want,) = found
-        assert_same(block.samples[0], want)
+        assert_same(block.samples()[0], want)
 
 
 def single() -> Trace:
