@@ -133,7 +133,7 @@ def open_stored(stored: StoredTrace) -> OpenedTrace | None:
         and not (calls.edges or calls.first_call or calls.first_edge or tail.turn_rewards)
         and _rewards_fit(tail)
         and len(columns.logprobs)
-        and all([policy.trainable for policy in head.policies])
+        and all(policy.trainable for policy in head.policies)
     )
     return OpenedTrace(head, tail, calls.calls, columns, tail.ending) if common and tail.ending else None
 
