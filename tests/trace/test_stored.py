@@ -143,6 +143,29 @@ def test_whatever_is_taken_is_right(trace: Trace) -> None:
         assert_same(block.samples()[0], want)
 
 
+def test_a_sampling_that_cannot_be_is_left_to_the_general_way() -> None:
+    for field, value in (("temperature", -1.0), ("top_p", 2.0), ("max_tokens", 0)):
+        stored = Stored(single())
+        plain: dict[str, Any] = msgspec.msgpack.decode(stored.sections["calls"])
+        plain["calls"][-1]["sampling"][field] = value
+        stored.sections["calls"] = msgspec.msgpack.encode(plain)
+        opened = open_stored(stored)
+        assert opened is None or stored_samples([opened], [None]) is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("node", 99), ("node", 0), ("after", -2), ("after", 99), ("policy", 1), ("policy", -1)]
+)
+def test_a_call_that_names_what_is_not_there_is_left_to_the_general_way(field: str, value: int) -> None:
+    for place in (0, -1):
+        stored = Stored(single())
+        plain: dict[str, Any] = msgspec.msgpack.decode(stored.sections["calls"])
+        plain["calls"][place][field] = value
+        stored.sections["calls"] = msgspec.msgpack.encode(plain)
+        opened = open_stored(stored)
+        assert opened is None or stored_samples([opened], [None]) is None
+
+
 def single() -> Trace:
     trace = Trace(head(policies=TRAINABLE))
     turn(trace, turn(trace, prompt(trace)))

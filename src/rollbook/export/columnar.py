@@ -44,14 +44,13 @@ class Batches:
 
     def write_block(self, block: SampleBlock) -> None:
         """Take several."""
-        piece = block_batch(block, self._schema)
         ends, start = block.offsets, 0
         while start < len(block):
             self._make_room(int(ends[start + 1] - ends[start]))
             most = int(ends.searchsorted(ends[start] + MAX_TOKENS - self._tokens, side="right")) - 1
             end = max(start + 1, min(len(block), start + MAX_ROWS - self._rows, most))
             self._gather()
-            self._pieces.append(piece.slice(start, end - start))
+            self._pieces.append(block_batch(block.part(start, end), self._schema))
             self._count(end - start, int(ends[end] - ends[start]))
             start = end
 

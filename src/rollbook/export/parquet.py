@@ -1,8 +1,8 @@
 """Parquet: one sample per row, fields as in `rollbook.export.fields`, columns as in `rollbook.export.columnar`.
 
 Rules: ``reward_parts`` is a map; a row group has at most 512 rows, and fewer where they hold more than two million
-tokens. Logprobs are split by byte before compression, which is light,
-for ids and logprobs hardly shrink; dictionaries are kept for texts that repeat.
+tokens. Logprobs are split by byte before compression, which is light, for ids and logprobs hardly shrink; dictionaries
+are kept for texts that repeat.
 """
 
 from __future__ import annotations

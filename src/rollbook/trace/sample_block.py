@@ -74,6 +74,23 @@ class SampleBlock:
     def __len__(self) -> int:
         return len(self.traces)
 
+    def part(self, start: int, end: int) -> SampleBlock:
+        """The samples from `start` to `end`; the arrays are views."""
+        if (start, end) == (0, len(self)):
+            return self
+        rows, (first, *_, last) = slice(start, end), self.offsets[start : end + 1].tolist()
+        return SampleBlock(
+            traces=self.traces[rows],
+            advantages=self.advantages[rows],
+            offsets=self.offsets[start : end + 1] - first,
+            arrays={name: array[first:last] for name, array in self.arrays.items()},
+            prompt_len=self.prompt_len[rows],
+            trained=self.trained[rows],
+            min_version=self.min_version[rows],
+            max_version=self.max_version[rows],
+            sampled_by=self.sampled_by[rows],
+        )
+
     def samples(self) -> list[Sample]:
         """The samples one by one; their arrays are views."""
         bounds: list[int] = self.offsets.tolist()
