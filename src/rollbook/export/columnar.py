@@ -9,6 +9,7 @@ does not depend on whether samples came one by one or in blocks. A block that ma
 from __future__ import annotations
 
 import importlib
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
@@ -44,14 +45,15 @@ class Batches:
 
     def write_block(self, block: SampleBlock) -> None:
         """Take several."""
-        ends, start = block.offsets, 0
+        ends: list[int] = block.offsets.tolist()
+        start = 0
         while start < len(block):
-            self._make_room(int(ends[start + 1] - ends[start]))
-            most = int(ends.searchsorted(ends[start] + MAX_TOKENS - self._tokens, side="right")) - 1
+            self._make_room(ends[start + 1] - ends[start])
+            most = bisect_right(ends, ends[start] + MAX_TOKENS - self._tokens) - 1
             end = max(start + 1, min(len(block), start + MAX_ROWS - self._rows, most))
             self._gather()
             self._pieces.append(block_batch(block.part(start, end), self._schema))
-            self._count(end - start, int(ends[end] - ends[start]))
+            self._count(end - start, ends[end] - ends[start])
             start = end
 
     def flush(self) -> None:

@@ -39,7 +39,9 @@ class Recorded:
     turn_advantages: Mapping[str, Mapping[int, float]]
     max_tokens: int | None
     """Longer branches do not train."""
-    _votes: dict[tuple[Reason, ScoringStatus, bool], bool] = field(default_factory=dict)
+    _votes: dict[tuple[Reason, ScoringStatus, bool], bool] = field(
+        default_factory=dict[tuple[Reason, ScoringStatus, bool], bool]
+    )
     """What the rules give a rollout all of which may train, by all that they look at."""
 
     @classmethod

@@ -283,7 +283,7 @@ class _Block:
         for drawn, call in first.items():
             samplings.setdefault(drawn.transform, call.sampling)
         return SampledBy(
-            frozenset().union(*(_KINDS[drawn.kind] for drawn in first)),
+            frozenset(drawn.kind for drawn in first if drawn.kind is not None),
             tuple(samplings.values()),
             all(drawn.fits for drawn in first),
             any(drawn.truncates for drawn in first),
