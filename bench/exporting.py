@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,12 +22,13 @@ from bench.effort import Effort
 from bench.rows import At, Of, Peer, Row, Target
 from bench.synthetic import Maker
 from rollbook.export import FORMS, export
-from rollbook.store import RunReader, RunWriter
-from rollbook.store.folder import segment_files
-from rollbook.store.frame import SectionRow
+from rollbook.store import RunReader, RunWriter, StoreOptions, Sync
+from rollbook.store.folder import numbered_path, segment_files
+from rollbook.store.frame import Codec, FrameKind, Packer, SectionId, SectionRow
 from rollbook.store.scan import open_frames
-from rollbook.store.segment import SegmentReader
-from rollbook.trace import MessageGraph, Trace
+from rollbook.store.segment import PART_SECTIONS, PackedTrace, SegmentReader, SegmentWriter
+from rollbook.trace import MessageGraph, Trace, summarise
+from rollbook.trace.wire import encode_part, encode_record, encode_tail
 
 __all__ = ["measure_exports"]
 
@@ -67,18 +70,48 @@ def measure_exports(corpus: Corpus, folder: Path, effort: Effort) -> list[Row]:
     return rows
 
 
+class _Clones(Packer):
+    """A packer that compresses a section once, however many traces have it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._compress = lru_cache(maxsize=None)(self._compress)
+
+
 def _store(corpus: Corpus, run: Path, rollouts: int) -> int:
-    """Fill a run; returns its tokens."""
-    kinds = [_trace(corpus, number) for number in range(min(KINDS, rollouts))]
-    tokens = 0
-    with RunWriter.create(run) as writer:
-        for number in range(rollouts):
-            kind = kinds[number % len(kinds)]
-            names = {"rollout": f"{number // 8:06d}-{number % 8}", "group": f"{number // 8:06d}", "member": number % 8}
-            trace = replace(kind, head=msgspec.structs.replace(kind.head, **names))
-            writer.seal(trace)
-            tokens += len(trace.graph.tokens)
+    """Fill a run with traces that differ in their names and share all else with one of the kinds; returns its
+    tokens."""
+    kinds = [_Kind(_trace(corpus, number)) for number in range(min(KINDS, rollouts))]
+    packer, tokens = _Clones(), 0
+    RunWriter.create(run).close()
+    segment = SegmentWriter(
+        numbered_path(run, "segments", "bench", 1, "seg"), "bench", StoreOptions(sync=Sync.NONE), packer
+    )
+    for number in range(rollouts):
+        kind = kinds[number % len(kinds)]
+        name = f"{number // 8:06d}-{number % 8}"
+        segment.append(name, kind.named(packer, rollout=name, group=name[:6], member=number % 8))
+        tokens += kind.tokens
+    segment.seal()
+    segment.close()
     return tokens
+
+
+class _Kind:
+    """One rollout, encoded."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._head, self._summary, self.tokens = trace.head, summarise(trace), len(trace.graph.tokens)
+        self._rest = [
+            *((PART_SECTIONS[name], Codec.ZSTD, raw) for name, raw in encode_part(trace).items()),
+            (SectionId.TAIL, Codec.ZSTD, encode_tail(trace)),
+        ]
+
+    def named(self, packer: Packer, **names: Any) -> PackedTrace:
+        """Its frame under another name."""
+        head = encode_record(msgspec.structs.replace(self._head, **names))
+        summary = encode_record(msgspec.structs.replace(self._summary, **names))
+        return packer.pack(FrameKind.TRACE, summary, [(SectionId.HEAD, Codec.ZSTD, head), *self._rest]), summary
 
 
 def _trace(corpus: Corpus, number: int) -> Trace:

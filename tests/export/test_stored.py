@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from rollbook.export import FORMS, export
+from rollbook.errors import UsageError
+from rollbook.export import FORMS, columnar, export
+from rollbook.export.fields import block_scalars, scalars
 from rollbook.store import RunReader, RunWriter
 from rollbook.store.scan import open_frames
 from rollbook.store.segment import SegmentReader
 from rollbook.trace import Mark, Reason, Trace, TurnReward
+from rollbook.trace.sample_block import stored_samples
+from rollbook.trace.stored import open_stored
 from tests.export.build import batch, end, sound, start, turn
 
 
@@ -53,6 +57,46 @@ def test_the_store_gives_the_same_file(tmp_path: Path, form: str, max_tokens: in
         first["trained"] + sum(first["lost"].values()),
     )
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def versioned(place: int) -> Trace:
+    """A plain trace; every third one does not say its version."""
+    trace = turn(start(f"p{place}"), range(place % 9 + 1), version=place % 3 or None)
+    return end(trace, reward=0.25 * place)
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+@pytest.mark.parametrize(("rows", "tokens"), [(64, 2_000_000), (7, 2_000_000), (64, 40)])
+def test_batches_end_at_the_same_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, rows: int, tokens: int
+) -> None:
+    """Also where blocks are cut by batches, and where single traces stand between them."""
+    monkeypatch.setattr(columnar, "MAX_ROWS", rows)
+    monkeypatch.setattr(columnar, "MAX_TOKENS", tokens)
+    made = [versioned(place) for place in range(200)]
+    for place in (3, 90, 91):
+        made.insert(place, end(turn(turn(turn(start(f"forked{place}"), (10, 11)), (12,)), (13,), parent=1)))
+    turned = {"p5": {0: 0.5}, "p130": {0: -0.5}}
+    for name, source in (("a", batch(made)), ("b", stored(tmp_path / "run", made))):
+        export(source, form, tmp_path / name, advantages={"p5": 1.0}, turn_advantages=turned)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_a_block_has_the_scalars_of_its_samples(tmp_path: Path) -> None:
+    made = [versioned(place) for place in range(5)]
+    opened = [open_stored(each) for each in stored(tmp_path / "run", made).stored()]
+    block = stored_samples([each for each in opened if each is not None], [0.5, None, -1.0, 0.0, None])
+    assert block is not None
+    rows = [scalars(sample) for sample in block.samples()]
+    assert {name: list(column) for name, column in block_scalars(block).items()} == {
+        name: [row[name] for row in rows] for name in rows[0]
+    }
+
+
+def test_an_advantage_of_a_block_that_is_not_finite_is_refused(tmp_path: Path) -> None:
+    run = stored(tmp_path / "run", [sound("a"), sound("b")])
+    with pytest.raises(UsageError, match="the advantage is nan"):
+        export(run, "arrow", tmp_path / "out", advantages={"b": float("nan")})
 
 
 def test_a_damaged_text_is_left_out_and_told(tmp_path: Path) -> None:

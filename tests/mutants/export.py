@@ -140,7 +140,7 @@ MUTANTS = [
     mutant(
         "a surrogate breaks a Parquet file late",
         "columnar",
-        "        _refuse_surrogates(row)\n",
+        "        refuse_surrogates(sample)\n",
         "",
         "parquet.py::test_a_lone_surrogate_is_refused_and_leaves_nothing",
     ),
@@ -154,7 +154,7 @@ MUTANTS = [
     mutant(
         "samples gather without end",
         "columnar",
-        "if len(self._rows) >= MAX_ROWS:",
+        "if self._rows == MAX_ROWS:",
         "if False:",
         "parquet.py::test_a_full_row_group_is_not_kept_in_memory",
     ),

@@ -340,7 +340,7 @@ MUTANTS = [
     Mutant(
         "reader: the earlier record counts",
         "store/reader.py",
-        "if owner != path and file_order(self.folder, owner) < file_order(self.folder, path):",
+        "if owner is not path and file_order(self.folder, owner) < file_order(self.folder, path):",
         "if False:",
         f"{READER}::test_the_later_of_two_records_counts",
     ),

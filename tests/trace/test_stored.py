@@ -36,7 +36,8 @@ from rollbook.trace import (
     make_runs,
     samples,
 )
-from rollbook.trace.stored import open_stored, stored_samples
+from rollbook.trace.sample_block import stored_samples
+from rollbook.trace.stored import open_stored
 from rollbook.trace.wire import decode_trace, encode_head, encode_part, encode_tail
 from tests.strategies import traces
 from tests.trace.test_sample import head, prompt, turn
@@ -121,10 +122,10 @@ def test_a_block_holds_the_samples_of_its_traces(several: list[Trace]) -> None:
     advantages = [0.5 * place for place in range(len(several))]
     block = stored_samples([each for each in opened if each is not None], advantages)
     assert block is not None
-    assert len(block.samples) == len(several)
+    assert len(block) == len(several)
     for place, (trace, advantage) in enumerate(zip(several, advantages, strict=True)):
         (want,) = samples(trace, advantage=advantage)
-        assert_same(block.samples[place], want)
+        assert_same(block.samples()[place], want)
         part = slice(*block.offsets[place : place + 2].tolist())
         for name, array in block.arrays.items():
             assert array[part].tobytes() == getattr(want, name).tobytes()
@@ -139,7 +140,30 @@ def test_whatever_is_taken_is_right(trace: Trace) -> None:
         found = samples(trace)
         assert found.ledger.trained == found.ledger.captured
         (want,) = found
-        assert_same(block.samples[0], want)
+        assert_same(block.samples()[0], want)
+
+
+def test_a_sampling_that_cannot_be_is_left_to_the_general_way() -> None:
+    for field, value in (("temperature", -1.0), ("top_p", 2.0), ("max_tokens", 0)):
+        stored = Stored(single())
+        plain: dict[str, Any] = msgspec.msgpack.decode(stored.sections["calls"])
+        plain["calls"][-1]["sampling"][field] = value
+        stored.sections["calls"] = msgspec.msgpack.encode(plain)
+        opened = open_stored(stored)
+        assert opened is None or stored_samples([opened], [None]) is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("node", 99), ("node", 0), ("after", -2), ("after", 99), ("policy", 1), ("policy", -1)]
+)
+def test_a_call_that_names_what_is_not_there_is_left_to_the_general_way(field: str, value: int) -> None:
+    for place in (0, -1):
+        stored = Stored(single())
+        plain: dict[str, Any] = msgspec.msgpack.decode(stored.sections["calls"])
+        plain["calls"][place][field] = value
+        stored.sections["calls"] = msgspec.msgpack.encode(plain)
+        opened = open_stored(stored)
+        assert opened is None or stored_samples([opened], [None]) is None
 
 
 def single() -> Trace:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import importlib
 from typing import Any, BinaryIO
 
-from rollbook.export.columnar import Batches, schema
+from rollbook.export.columnar import Batches
+from rollbook.export.columns import schema
 from rollbook.trace.sample import Sample
-from rollbook.trace.stored import SampleBlock
+from rollbook.trace.sample_block import SampleBlock
 
 __all__ = ["SCHEMA", "ArrowWriter", "open_writer"]
 
@@ -26,9 +27,8 @@ class ArrowWriter:
     """Writes record batches; holds the samples of one at most."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._file: BinaryIO = file
-        self._write(SCHEMA.serialize())
-        self._batches = Batches(lambda batch: self._write(batch.serialize()), maps=False)
+        self._stream: Any = pa.ipc.new_stream(pa.PythonFile(file, mode="w"), SCHEMA)
+        self._batches = Batches(SCHEMA, self._stream.write_batch)
 
     def write(self, sample: Sample) -> None:
         self._batches.write(sample)
@@ -38,17 +38,10 @@ class ArrowWriter:
 
     def finish(self) -> None:
         self._batches.flush()
-        self._file.write(_END)
+        self._stream.close()
 
     def release(self) -> None:
         pass
-
-    def _write(self, message: Any) -> None:
-        self._file.write(memoryview(message))
-
-
-_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
-"""The end of a stream, as the format has it."""
 
 
 def open_writer(file: BinaryIO) -> ArrowWriter:

@@ -12,6 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 
 from rollbook.errors import UsageError
@@ -27,7 +28,8 @@ from rollbook.trace.ending import Disposition, EndingRules
 from rollbook.trace.protocols import StoredSource, TraceSource
 from rollbook.trace.rescored import rescored
 from rollbook.trace.sample import LossReason, Sample, SampleSet, TokenLedger
-from rollbook.trace.stored import OpenedTrace, StoredTrace, open_stored, stored_samples
+from rollbook.trace.sample_block import SampleBlock, stored_samples
+from rollbook.trace.stored import OpenedTrace, StoredTrace, open_stored
 from rollbook.trace.trace import Trace
 
 __all__ = ["account_beside", "export"]
@@ -118,14 +120,19 @@ class _Job:
     def take_stored(self, source: Iterable[StoredTrace], writer: Writer) -> None:
         """Write the samples of all traces; what is of the common case is made several traces at a time."""
         held: list[tuple[StoredTrace, OpenedTrace]] = []
+        tokens = 0
         for stored in source:
             opened = open_stored(stored)
             common = opened is not None and self.recorded.goes_whole(opened)
             if opened is not None and common:
                 held.append((stored, opened))
-            if not common or len(held) == _TOGETHER:
+                tokens += opened.tokens
+            # blocks end where batches of columns do
+            full = len(held) == _TOGETHER - self.written % _TOGETHER or tokens > _MOST_TOKENS
+            if not common or full:
                 self._take_held(held, writer)
                 held.clear()
+                tokens = 0
             if not common:
                 self._take_alone(stored, writer)
         self._take_held(held, writer)
@@ -144,19 +151,29 @@ class _Job:
             for stored, _ in held:
                 self._take_alone(stored, writer)
             return
-        self.rollouts += len(block.samples)
-        recorded = sum(sample.rollout in self.recorded.dispositions for sample in block.samples)
-        self.decided += Counter(recorded=recorded, rules=len(block.samples) - recorded)
-        tokens = sum(opened.sampled for _, opened in held)
-        self.ledger += TokenLedger(tokens, tokens)
-        for sample in block.samples:
-            check_numbers(sample)  # the arrays of a block fit each other, and all of what was sampled trains
-            self._count(sample)
+        self._account(block)
         if isinstance(writer, BlockWriter):
             writer.write_block(block)
         else:
-            for sample in block.samples:
+            for sample in block.samples():
                 writer.write(sample)
+
+    def _account(self, block: SampleBlock) -> None:
+        """Enter a block into the account; refuse what may not be exported."""
+        count, tokens = len(block), int(block.trained.sum())
+        self.rollouts += count
+        recorded = sum(trace.id in self.recorded.dispositions for trace in block.traces)
+        self.decided += Counter(recorded=recorded, rules=count - recorded)
+        self.ledger += TokenLedger(tokens, tokens)
+        if all(by.logprobs_fit and not by.truncates for by in block.sampled_by) and all(
+            advantage is None or isfinite(advantage) for advantage in block.advantages
+        ):
+            self.written += count
+            self.without_advantage += block.advantages.count(None)
+        else:
+            for sample in block.samples():
+                check_numbers(sample)
+                self._count(sample)
 
     def take(self, trace: Trace, writer: Writer) -> None:
         """Write the samples of one trace."""
@@ -216,8 +233,10 @@ class _Job:
         )
 
 
-_TOGETHER = 16
-"""Stored traces whose samples are made at once: enough to spread numpy's cost a call, and little memory."""
+_TOGETHER = 64
+"""Stored traces whose samples are made at once: enough to spread the cost of a call, and few enough for the caches."""
+_MOST_TOKENS = 1_000_000
+"""Of such traces, so that memory stays bounded."""
 
 _REMEDIES = {
     LossReason.NO_VOTE: "Only rollouts that vote are trained: those that have a reward and were not dropped. `rollbook "

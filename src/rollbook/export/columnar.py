@@ -2,161 +2,81 @@
 
 Rules: arrays are list columns of their own type (masks are bool); an absent logprob is NaN, as in the sample, so the
 column is bit for bit the sample's; an array that a sample does not have is null; ``samplings`` is JSON text. A batch
-has at most 512 rows, and fewer where they hold more than two million tokens, so that memory stays bounded.
+has at most 64 rows, and fewer where they hold more than two million tokens, so that memory stays bounded; where it ends
+does not depend on whether samples came one by one or in blocks. A block that makes a whole batch is not copied.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from bisect import bisect_right
+from collections.abc import Callable
 from typing import Any
 
-import msgspec
-import numpy as np
-import numpy.typing as npt
-
-from rollbook.errors import UsageError
-from rollbook.export.fields import arrays, scalars
-from rollbook.trace.call import Sampling
+from rollbook.export.columns import block_batch, refuse_surrogates, sample_batch
 from rollbook.trace.sample import Sample
-from rollbook.trace.stored import SampleBlock
+from rollbook.trace.sample_block import SampleBlock
 
-__all__ = ["MAX_ROWS", "Batches", "schema"]
+__all__ = ["MAX_ROWS", "MAX_TOKENS", "Batches"]
 
 # pyarrow comes without types; through Any the rest of the module is checked as strictly as the others
 pa: Any = importlib.import_module("pyarrow")
 
-MAX_ROWS = 512
-_MAX_TOKENS = 2_000_000
-
-_ARRAYS = {
-    "token_ids": pa.int32(),
-    "sampled": pa.bool_(),
-    "loss_mask": pa.bool_(),
-    "logprobs": pa.float32(),
-    "policy_version": pa.int32(),
-    "turn_id": pa.int32(),
-    "advantages": pa.float32(),
-}
-_SCALARS = {
-    "run": pa.string(),
-    "group": pa.string(),
-    "episode": pa.string(),
-    "rollout": pa.string(),
-    "branch": pa.int32(),
-    "is_last_branch": pa.bool_(),
-    "prompt_len": pa.int32(),
-    "reward": pa.float64(),
-    "reward_parts": pa.map_(pa.string(), pa.float64()),
-    "turn_rewards": pa.list_(pa.struct([("turn", pa.int32()), ("value", pa.float64())])),
-    "advantage": pa.float64(),
-    "rollout_trained": pa.int32(),
-    "weight": pa.float64(),
-    "ending_kind": pa.string(),
-    "ending_reason": pa.string(),
-    "truncated": pa.bool_(),
-    "min_version": pa.int32(),
-    "max_version": pa.int32(),
-    "logprob_kinds": pa.list_(pa.string()),
-    "logprobs_fit": pa.bool_(),
-    "samplings": pa.string(),
-}
-_VERSION = {"rollbook.samples": "2"}
-
-
-def schema(*, maps: bool) -> Any:
-    """The pyarrow schema. `maps`: ``reward_parts`` is a map; else a list of (part, value), for readers without maps."""
-    parts = _SCALARS["reward_parts"] if maps else pa.list_(pa.struct([("part", pa.string()), ("value", pa.float64())]))
-    fields = {**_SCALARS, "reward_parts": parts, **{name: pa.list_(kind) for name, kind in _ARRAYS.items()}}
-    return pa.schema(list(fields.items()), metadata=_VERSION)
+MAX_ROWS = 64
+MAX_TOKENS = 2_000_000
 
 
 class Batches:
     """Collects samples and gives each full batch to `write`; holds one at most."""
 
-    def __init__(self, write: Callable[[Any], None], *, maps: bool) -> None:
-        self._write, self._maps, self._schema = write, maps, schema(maps=maps)
-        self._rows: list[dict[str, Any]] = []
-        self._pieces: list[Mapping[str, npt.NDArray[Any]]] = []
-        self._lengths: list[Sequence[int]] = []
-        self._tokens = 0
+    def __init__(self, schema: Any, write: Callable[[Any], None]) -> None:
+        self._write, self._schema = write, schema
+        self._alone: list[Sample] = []
+        """Samples that are not in a piece yet; they come behind the pieces."""
+        self._pieces: list[Any] = []
+        self._rows = self._tokens = 0
 
     def write(self, sample: Sample) -> None:
         """Take one sample."""
-        self._take((sample,), arrays(sample), (len(sample),))
+        refuse_surrogates(sample)
+        self._make_room(len(sample))
+        self._alone.append(sample)
+        self._count(1, len(sample))
 
     def write_block(self, block: SampleBlock) -> None:
         """Take several."""
-        self._take(block.samples, block.arrays, np.diff(block.offsets).tolist())
+        ends: list[int] = block.offsets.tolist()
+        start = 0
+        while start < len(block):
+            self._make_room(ends[start + 1] - ends[start])
+            most = bisect_right(ends, ends[start] + MAX_TOKENS - self._tokens) - 1
+            end = max(start + 1, min(len(block), start + MAX_ROWS - self._rows, most))
+            self._gather()
+            self._pieces.append(block_batch(block.part(start, end), self._schema))
+            self._count(end - start, ends[end] - ends[start])
+            start = end
 
     def flush(self) -> None:
         """Give away what is held."""
-        if self._rows:
-            columns = {name: self._column(name) for name in _SCALARS}
-            for name in _ARRAYS:
-                columns[name] = self._lists(name, columns)
-            self._write(pa.RecordBatch.from_arrays(list(columns.values()), schema=self._schema))
-        self._rows, self._pieces, self._lengths, self._tokens = [], [], [], 0
+        self._gather()
+        if len(self._pieces) == 1:
+            self._write(self._pieces[0])
+        elif self._pieces:
+            self._write(pa.concat_batches(self._pieces))
+        self._pieces.clear()
+        self._rows = self._tokens = 0
 
-    def _take(self, samples: Iterable[Sample], pieces: Mapping[str, npt.NDArray[Any]], lengths: Sequence[int]) -> None:
-        rows = [self._row(sample) for sample in samples]
-        tokens = sum(lengths)
-        if self._rows and (self._tokens + tokens > _MAX_TOKENS or len(self._rows) + len(rows) > MAX_ROWS):
+    def _make_room(self, tokens: int) -> None:
+        if self._rows and self._tokens + tokens > MAX_TOKENS:
             self.flush()
+
+    def _count(self, rows: int, tokens: int) -> None:
         self._rows += rows
-        self._pieces.append(pieces)
-        self._lengths.append(lengths)
         self._tokens += tokens
-        if len(self._rows) >= MAX_ROWS:
+        if self._rows == MAX_ROWS:
             self.flush()
 
-    def _row(self, sample: Sample) -> dict[str, Any]:
-        row = scalars(sample, samplings=_spell_samplings)
-        _refuse_surrogates(row)
-        parts = row["reward_parts"].items()
-        row["turn_rewards"] = [{"turn": turn, "value": value} for turn, value in row["turn_rewards"]]
-        row["reward_parts"] = list(parts) if self._maps else [{"part": part, "value": value} for part, value in parts]
-        return row
-
-    def _column(self, name: str) -> Any:
-        return pa.array([row[name] for row in self._rows], self._schema.field(name).type)
-
-    def _lists(self, name: str, columns: Mapping[str, Any]) -> Any:
-        """One column of lists; a sample that lacks the array has null. `columns`: those that are made already."""
-        found = [piece.get(name) for piece in self._pieces]
-        if name == "loss_mask" and all(piece["sampled"] is piece[name] for piece in self._pieces):
-            return columns["sampled"]
-        given: list[npt.NDArray[Any]] = [array for array in found if array is not None]
-        joined = np.concatenate(given) if given else np.zeros(0, np.float32)
-        whole = len(given) == len(found)
-        sizes = [
-            np.asarray(lengths) if array is not None else np.zeros(len(lengths), np.int64)
-            for array, lengths in zip(found, self._lengths, strict=True)
-        ]
-        offsets = np.concatenate(([0], np.concatenate(sizes).cumsum())).astype(np.int32)
-        missing = (
-            None
-            if whole
-            else pa.array([array is None for array, lengths in zip(found, self._lengths, strict=True) for _ in lengths])
-        )
-        return pa.ListArray.from_arrays(offsets, pa.array(joined, _ARRAYS[name], from_pandas=False), mask=missing)
-
-
-@lru_cache(maxsize=4096)
-def _spell_samplings(samplings: tuple[Sampling, ...]) -> str:
-    return json.dumps([msgspec.to_builtins(sampling) for sampling in samplings])
-
-
-def _refuse_surrogates(row: Mapping[str, Any]) -> None:
-    texts = {name: row[name] for name in ("run", "group", "episode", "rollout")}
-    texts |= {f"reward part {part!a}": part for part in row["reward_parts"]}
-    for name, text in texts.items():
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise UsageError(
-                f"rollout {row['rollout']!a}: {name} holds a lone surrogate, which Arrow and Parquet cannot; the form "
-                "'jsonl' can"
-            ) from error
+    def _gather(self) -> None:
+        if self._alone:
+            self._pieces.append(sample_batch(self._alone, self._schema))
+            self._alone.clear()

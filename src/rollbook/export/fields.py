@@ -36,7 +36,7 @@ The text of endings is left out: it is for people.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -46,8 +46,9 @@ import numpy.typing as npt
 from rollbook.errors import RecordError, UsageError
 from rollbook.trace.call import Sampling
 from rollbook.trace.sample import Sample
+from rollbook.trace.sample_block import SampleBlock
 
-__all__ = ["arrays", "check_numbers", "check_sample", "plain_samplings", "scalars"]
+__all__ = ["arrays", "block_scalars", "check_numbers", "check_sample", "plain_samplings", "scalars"]
 
 
 def arrays(sample: Sample) -> dict[str, npt.NDArray[Any]]:
@@ -63,12 +64,12 @@ def arrays(sample: Sample) -> dict[str, npt.NDArray[Any]]:
     return found if sample.advantages is None else found | {"advantages": sample.advantages}
 
 
-def plain_samplings(samplings: tuple[Sampling, ...]) -> Any:
+def plain_samplings(samplings: Sequence[Sampling]) -> Any:
     """Samplings as plain data."""
     return [msgspec.to_builtins(sampling) for sampling in samplings]
 
 
-def scalars(sample: Sample, *, samplings: Callable[[tuple[Sampling, ...]], Any] = plain_samplings) -> dict[str, Any]:
+def scalars(sample: Sample, *, samplings: Callable[[Sequence[Sampling]], Any] = plain_samplings) -> dict[str, Any]:
     """All fields but the arrays, as plain data; `samplings` puts the samplings into a form's own."""
     ending = sample.ending
     return {
@@ -93,6 +94,39 @@ def scalars(sample: Sample, *, samplings: Callable[[tuple[Sampling, ...]], Any] 
         "logprob_kinds": sorted(str(kind) for kind in sample.logprob_kinds),
         "logprobs_fit": sample.logprobs_fit,
         "samplings": samplings(sample.samplings),
+    }
+
+
+def block_scalars(
+    block: SampleBlock, *, samplings: Callable[[Sequence[Sampling]], Any] = plain_samplings
+) -> dict[str, Sequence[Any]]:
+    """By field what `scalars` gives for each sample of a block."""
+    count = len(block)
+    heads, tails = [trace.head for trace in block.traces], [trace.tail for trace in block.traces]
+    endings = [trace.ending for trace in block.traces]
+    trained: list[int] = block.trained.tolist()
+    return {
+        "run": [head.run for head in heads],
+        "group": [head.group for head in heads],
+        "episode": [head.episode for head in heads],
+        "rollout": [head.rollout for head in heads],
+        "branch": [0] * count,
+        "is_last_branch": [True] * count,
+        "prompt_len": block.prompt_len.tolist(),
+        "reward": [tail.reward for tail in tails],
+        "reward_parts": [tail.reward_parts for tail in tails],
+        "turn_rewards": [[]] * count,
+        "advantage": block.advantages,
+        "rollout_trained": trained,
+        "weight": [1.0] * count,
+        "ending_kind": [ending.kind.value for ending in endings],
+        "ending_reason": [ending.reason.value for ending in endings],
+        "truncated": [ending.truncated for ending in endings],
+        "min_version": block.min_version,
+        "max_version": block.max_version,
+        "logprob_kinds": [sorted(map(str, by.logprob_kinds)) for by in block.sampled_by],
+        "logprobs_fit": [by.logprobs_fit for by in block.sampled_by],
+        "samplings": [samplings(by.samplings) for by in block.sampled_by],
     }
 
 

@@ -13,7 +13,7 @@ from typing import BinaryIO, Protocol, cast, runtime_checkable
 
 from rollbook.errors import UsageError, optional
 from rollbook.trace.sample import Sample
-from rollbook.trace.stored import SampleBlock
+from rollbook.trace.sample_block import SampleBlock
 
 __all__ = ["FORMS", "BlockWriter", "Form", "Writer", "open_writer"]
 

@@ -18,7 +18,7 @@ from rollbook.export.decimals import shortest, spell, spell_floats
 from rollbook.export.fields import arrays, plain_samplings, scalars
 from rollbook.trace.call import Sampling
 from rollbook.trace.sample import Sample
-from rollbook.trace.stored import SampleBlock
+from rollbook.trace.sample_block import SampleBlock
 
 __all__ = ["JsonlWriter", "open_writer"]
 
@@ -40,7 +40,7 @@ class JsonlWriter:
         bounds = block.offsets.tolist()
         lines = [
             _line(sample, decimals[start:end])
-            for sample, start, end in zip(block.samples, bounds, bounds[1:], strict=False)
+            for sample, start, end in zip(block.samples(), bounds, bounds[1:], strict=False)
         ]
         self._file.write(b"".join(lines))
 

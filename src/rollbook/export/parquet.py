@@ -1,7 +1,8 @@
 """Parquet: one sample per row, fields as in `rollbook.export.fields`, columns as in `rollbook.export.columnar`.
 
-Rules: ``reward_parts`` is a map; a batch is a row group. Logprobs are split by byte before compression, which is light,
-for ids and logprobs hardly shrink; dictionaries are kept for texts that repeat.
+Rules: ``reward_parts`` is a map; a row group has at most 512 rows, and fewer where they hold more than two million
+tokens. Logprobs are split by byte before compression, which is light, for ids and logprobs hardly shrink; dictionaries
+are kept for texts that repeat.
 """
 
 from __future__ import annotations
@@ -9,21 +10,24 @@ from __future__ import annotations
 import importlib
 from typing import Any, BinaryIO
 
-from rollbook.export.columnar import MAX_ROWS, Batches, schema
+from rollbook.export.columnar import MAX_TOKENS, Batches
+from rollbook.export.columns import schema
 from rollbook.trace.sample import Sample
-from rollbook.trace.stored import SampleBlock
+from rollbook.trace.sample_block import SampleBlock
 
 __all__ = ["SCHEMA", "ParquetWriter", "open_writer"]
 
 # pyarrow comes without types; through Any the rest of the module is checked as strictly as the others
+pa: Any = importlib.import_module("pyarrow")
 pq: Any = importlib.import_module("pyarrow.parquet")
 
 SCHEMA: Any = schema(maps=True)
 """The pyarrow schema of the file."""
 
+GROUP_ROWS = 512
 _REPEATING = ["run", "group", "episode", "rollout", "ending_kind", "ending_reason", "samplings"]
-_FLAT = ["policy_version.list.element", "turn_id.list.element"]
-"""Long runs of one number: a dictionary makes them runs in the file."""
+_VALUES_AT_ONCE = 1 << 18
+"""Numbers that pyarrow encodes at a time: its own choice, 1024, is a third slower for lists."""
 
 
 class _Tap:
@@ -62,11 +66,13 @@ class ParquetWriter:
             SCHEMA,
             compression="zstd",
             compression_level=1,
-            use_dictionary=[*_REPEATING, *_FLAT],
+            use_dictionary=_REPEATING,
             use_byte_stream_split=["logprobs.list.element"],
             write_statistics=_REPEATING,
+            write_batch_size=_VALUES_AT_ONCE,
         )
-        self._batches = Batches(lambda batch: self._writer.write_batch(batch, row_group_size=MAX_ROWS), maps=True)
+        self._group: list[Any] = []
+        self._batches = Batches(SCHEMA, self._take)
 
     def write(self, sample: Sample) -> None:
         self._batches.write(sample)
@@ -76,11 +82,30 @@ class ParquetWriter:
 
     def finish(self) -> None:
         self._batches.flush()
+        self._write_group()
         self._writer.close()
 
     def release(self) -> None:
         self._tap.shut()
         self._writer.close()
+
+    def _take(self, batch: Any) -> None:
+        """Put one more batch into the group."""
+        held = [*self._group, batch]
+        if self._group and sum(map(_tokens, held)) > MAX_TOKENS:
+            self._write_group()
+        self._group.append(batch)
+        if sum(map(len, self._group)) >= GROUP_ROWS:
+            self._write_group()
+
+    def _write_group(self) -> None:
+        if self._group:
+            self._writer.write_table(pa.Table.from_batches(self._group), GROUP_ROWS)
+            self._group.clear()
+
+
+def _tokens(batch: Any) -> int:
+    return len(batch.column("token_ids").flatten())
 
 
 def open_writer(file: BinaryIO) -> ParquetWriter:

@@ -8,16 +8,17 @@ takes the place of the trace's own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rollbook.trace.annotation import Annotation, fold
 from rollbook.trace.disposition import DEFAULT_RULES, decide, decide_tail
-from rollbook.trace.ending import Disposition, EndingRules
+from rollbook.trace.ending import Disposition, EndingRules, Reason
 from rollbook.trace.facts import Reward
 from rollbook.trace.facts import advantages as recorded_advantages
 from rollbook.trace.facts import dispositions as recorded_dispositions
 from rollbook.trace.facts import rewards as recorded_rewards
 from rollbook.trace.protocols import TraceSource
+from rollbook.trace.record import ScoringStatus
 from rollbook.trace.rescored import rescored_all
 from rollbook.trace.sample import Sample, SampleSet, samples
 from rollbook.trace.stored import OpenedTrace
@@ -38,6 +39,10 @@ class Recorded:
     turn_advantages: Mapping[str, Mapping[int, float]]
     max_tokens: int | None
     """Longer branches do not train."""
+    _votes: dict[tuple[Reason, ScoringStatus, bool], bool] = field(
+        default_factory=dict[tuple[Reason, ScoringStatus, bool], bool]
+    )
+    """What the rules give a rollout all of which may train, by all that they look at."""
 
     @classmethod
     def of(
@@ -82,9 +87,13 @@ class Recorded:
         if self.max_tokens is not None and opened.tokens > self.max_tokens:
             return False
         disposition = self.dispositions.get(opened.id)
-        return (
-            decide_tail(opened.ending, opened.tail, self.rules, trains=True) if disposition is None else disposition
-        ).votes
+        if disposition is not None:
+            return disposition.votes
+        tail = opened.tail
+        alike = (opened.ending.reason, tail.scoring.status, tail.reward is None)
+        if alike not in self._votes:
+            self._votes[alike] = decide_tail(opened.ending, tail, self.rules, trains=True).votes
+        return self._votes[alike]
 
     def samples(self, trace: Trace) -> SampleSet:
         """The samples of one of `traces`; raises `RecordError` for one without token ids."""

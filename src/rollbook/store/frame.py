@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from zlib import crc32
 
+import msgspec
 import zstandard
 
 from rollbook.errors import NewerFormat, StoreError
@@ -105,8 +105,7 @@ class DamagedFrame(StoreError):
     """A frame or section is not what was written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
+class Prefix(msgspec.Struct, frozen=True):
     """The first 28 bytes of a frame."""
 
     kind: int
@@ -123,8 +122,7 @@ class Prefix:
         return PREFIX_SIZE + self.head_length + self.body_length
 
 
-@dataclass(frozen=True, slots=True)
-class SectionRow:
+class SectionRow(msgspec.Struct, frozen=True):
     """Where one section stands and how it is packed."""
 
     codec: int
@@ -135,8 +133,7 @@ class SectionRow:
     crc: int
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True):
     """A frame whose head was checked; the body was not read yet."""
 
     kind: int

@@ -75,10 +75,12 @@ class RunReader(TraceSource, StoredSource):
         """All sealed traces as they stand, in the order of `traces`."""
         self._refresh()
         for path in segment_files(self.folder):
-            for found in self._segments[path].stored() if path in self._segments else ():
-                if self._owner.get(found.rollout, path) == path:
-                    yield found
-                    self._check()
+            if path in self._segments:
+                segment = self._segments[path]
+                for found in segment.stored():
+                    if self._owner.get(found.rollout, segment.path) is segment.path:
+                        yield found
+                        self._check()
 
     def get(self, rollout: str) -> Trace:
         """One trace by its rollout id; raises `KeyError`."""
@@ -117,9 +119,10 @@ class RunReader(TraceSource, StoredSource):
             )
             return
         self._segments[path] = segment
+        path = segment.path  # the same object for all of its traces: paths are slow to compare
         for entry in entries:
             owner = self._owner.setdefault(entry.rollout, path)
-            if owner != path and file_order(self.folder, owner) < file_order(self.folder, path):
+            if owner is not path and file_order(self.folder, owner) < file_order(self.folder, path):
                 self._owner[entry.rollout] = path
 
     def _check(self) -> None:

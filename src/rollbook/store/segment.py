@@ -24,7 +24,7 @@ from rollbook.store.folder import rollbook_version
 from rollbook.store.frame import Codec, DamagedFrame, Frame, FrameKind, Packer, SectionId
 from rollbook.store.report import Damage, DamageReason, RecoveryReport
 from rollbook.store.scan import FileHeader, FileKind, FrameFile, open_frames
-from rollbook.store.stored import StoredFrame, stored_frame
+from rollbook.store.stored import StoredFrame, frame_bytes
 from rollbook.trace.summary import Summary, summarise
 from rollbook.trace.trace import Trace
 from rollbook.trace.wire import (
@@ -230,9 +230,10 @@ class SegmentReader:
         entries = self.entries()
         decompressor = zstandard.ZstdDecompressor()
         with open_frames(self.path, self.name) as file:
-            for entry in entries:
-                load = partial(self._load_trace, entry)
-                yield stored_frame(file.descriptor, entry.offset, entry.length, entry.rollout, load, decompressor)
+            places = ((entry.offset, min(entry.length, file.size - entry.offset)) for entry in entries)
+            each = frame_bytes(file.descriptor, places)
+            for entry, data in zip(entries, each, strict=True):
+                yield StoredFrame(entry.rollout, partial(self._load_trace, entry), decompressor, data)
 
     def _load_trace(self, entry: Entry) -> Trace | None:
         found = self._load(entry)

@@ -8,7 +8,8 @@ and is then read by `trace`, which tells what is wrong. Routed experts are left 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 import zstandard
@@ -27,7 +28,7 @@ from rollbook.store.frame import (
 )
 from rollbook.trace.trace import Trace
 
-__all__ = ["StoredFrame", "stored_frame"]
+__all__ = ["StoredFrame", "frame_bytes"]
 
 _NAMES = {name.name.lower(): name for name in SectionId}
 _OF_TRACE = frozenset(_NAMES[name] for name in ("head", "text", "tokens", "calls", "tail", "experts"))
@@ -53,17 +54,17 @@ class StoredFrame:
         rollout: str,
         load: Callable[[], Trace | None],
         decompressor: zstandard.ZstdDecompressor,
-        data: memoryview | None = None,
-        frame: Frame | None = None,
-        marks: int | None = None,
+        data: memoryview,
     ) -> None:
-        self.rollout, self.marks = rollout, marks
-        self._load, self._decompressor, self._data, self._frame = load, decompressor, data, frame
+        """`data`: its whole frame."""
+        self.rollout = rollout
+        self._load, self._decompressor, self._data = load, decompressor, data
+        self._frame, self.marks = _sound(rollout, data) or (None, None)
 
     def section(self, name: str) -> bytes:
         """One section; raises `DamagedFrame`."""
         row = None if self._frame is None else self._frame.sections.get(_NAMES[name])
-        if row is None or self._data is None:
+        if row is None:
             raise DamagedFrame(f"a stored trace has no section {name}")
         return unpack_section(row, self._data[row.offset : row.offset + row.stored], self._decompressor)
 
@@ -72,27 +73,47 @@ class StoredFrame:
         return self._load()
 
 
-def stored_frame(
-    descriptor: int,
-    offset: int,
-    length: int,
-    rollout: str,
-    load: Callable[[], Trace | None],
-    decompressor: zstandard.ZstdDecompressor,
-) -> StoredFrame:
-    """The trace whose frame of this length stands at `offset`."""
-    bare = StoredFrame(rollout, load, decompressor)
+def _sound(rollout: str, data: memoryview) -> tuple[Frame, int | None] | None:
+    """The frame and its marks; None where it is not plainly sound."""
     try:
-        data = memoryview(os.pread(descriptor, length, offset))
         prefix = parse_prefix(data)
         if not prefix.sound or prefix.length != len(data) or prefix.kind != FrameKind.TRACE:
-            return bare
-        frame = parse_head(prefix, bytes(data[PREFIX_SIZE : PREFIX_SIZE + prefix.head_length]), offset)
+            return None
+        frame = parse_head(prefix, bytes(data[PREFIX_SIZE : PREFIX_SIZE + prefix.head_length]), 0)
         text = frame.sections[SectionId.TEXT]
         check_section(text, data[text.offset : text.offset + text.stored])
         summary = _decode_marks(frame.header)
-    except (OSError, StoreError, KeyError, IndexError, ValueError, msgspec.MsgspecError):
-        return bare
-    if summary.rollout != rollout or not _OF_TRACE.issuperset(frame.sections):
-        return bare
-    return StoredFrame(rollout, load, decompressor, data, frame, summary.marks)
+    except (StoreError, KeyError, IndexError, ValueError, struct.error, msgspec.MsgspecError):
+        return None
+    return (frame, summary.marks) if summary.rollout == rollout and _OF_TRACE.issuperset(frame.sections) else None
+
+
+def frame_bytes(descriptor: int, places: Iterable[tuple[int, int]]) -> Iterator[memoryview]:
+    """The bytes at each (offset, length), fewer where the file ends or cannot be read. Those that stand one behind the
+    other are read together, up to 1 MiB."""
+    together: list[int] = []
+    start = end = 0
+    for offset, claimed in places:
+        length = max(claimed, 0)
+        if together and (offset != end or end + length - start > _TOGETHER):
+            yield from _cut(descriptor, start, together)
+            together.clear()
+        if not together:
+            start = end = offset
+        together.append(length)
+        end += length
+    yield from _cut(descriptor, start, together)
+
+
+def _cut(descriptor: int, start: int, lengths: list[int]) -> Iterator[memoryview]:
+    try:
+        data = memoryview(os.pread(descriptor, sum(lengths), start))
+    except OSError:
+        data = memoryview(b"")
+    place = 0
+    for length in lengths:
+        yield data[place : place + length]
+        place += length
+
+
+_TOGETHER = 1 << 20

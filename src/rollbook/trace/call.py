@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 from math import inf, isfinite
+from operator import attrgetter
 
 import msgspec
 
 from rollbook.errors import ConfigError
 
-__all__ = ["Call", "Finish", "LogprobKind", "Sampling"]
+__all__ = ["TRANSFORM", "Call", "Finish", "LogprobKind", "Sampling"]
 
 
 class LogprobKind(StrEnum):
@@ -90,16 +91,7 @@ class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     @property
     def transform(self) -> tuple[float | str | None, ...]:
         """What shapes the distribution: all fields but seed, limit and stops."""
-        return (
-            self.temperature,
-            self.top_p,
-            self.top_k,
-            self.min_p,
-            self.repetition_penalty,
-            self.presence_penalty,
-            self.frequency_penalty,
-            self.grammar,
-        )
+        return _transform(self)
 
     @property
     def changes_distribution(self) -> bool:
@@ -112,6 +104,18 @@ class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return self.transform[1:] != _NEUTRAL[1:]
 
 
+TRANSFORM = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "grammar",
+)
+"""The fields of `Sampling.transform`, in its order."""
+_transform = attrgetter(*TRANSFORM)
 _NEUTRAL = Sampling().transform
 
 
