@@ -182,11 +182,13 @@ def _install(folder: Path, environment: Environment) -> None:
     # what the commands say goes to stderr: a report may be read from stdout
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True, stdout=sys.stderr)
     pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    # most of what is installed is never imported
+    install = [*pip, "install", "--no-compile"]
     together = [*environment.wanted, PYTEST, "--editable", OURS]
-    subprocess.run([*pip, "install", *together], check=True, stdout=sys.stderr, cwd=ROOT)
+    subprocess.run([*install, *together], check=True, stdout=sys.stderr, cwd=ROOT)
     if environment.alone:
         options = ["--no-deps", *(["--ignore-requires-python"] if environment.any_python else [])]
-        subprocess.run([*pip, "install", *options, *environment.alone], check=True, stdout=sys.stderr)
+        subprocess.run([*install, *options, *environment.alone], check=True, stdout=sys.stderr)
     mark.write_text("\n".join(wanted))
 
 
