@@ -120,6 +120,7 @@ ENVIRONMENTS: Mapping[str, Environment] = {
             "pillow==13.0.0",
             "requests==2.34.2",
             "tensordict==0.10.0",
+            "aiohttp==3.14.5",
             "colorlog==6.12.0",
             "tenacity==9.2.1",
             "flask==3.1.3",
