@@ -26,6 +26,7 @@ MARK = "trainers.txt"
 VARIABLE = "ROLLBOOK_TRAINER_SOURCES"
 OURS = f"{ROOT}"
 TORCH = "torch==2.13.0"
+PYTEST = "pytest==9.2.0"
 GIT = ("git", "-c", "safe.directory=*")
 """Clones may be somebody else's; nothing of them is run by git."""
 
@@ -57,6 +58,8 @@ class Environment:
     sources: tuple[Source, ...] = ()
     alone: tuple[str, ...] = ()
     """For pip, without what they ask for: pins that clash, and more than their records need."""
+    any_python: bool = False
+    """Those are taken also where their package asks for a newer Python: what is used of them runs on this one."""
 
 
 SLIME = Source("slime", "THUDM/slime", "624b824a898ab0ec1fcb4d373004c7f3852bf515", ("slime",))
@@ -90,15 +93,15 @@ ENVIRONMENTS: Mapping[str, Environment] = {
             "trl==1.16.0",
             "transformers==5.24.0",
             "tinker==0.38.0",
-            "chz",
-            "pillow",
-            "blobfile",
-            "termcolor",
-            "cloudpickle",
-            "tiktoken",
-            "jaxtyping",
-            "beartype",
-            "ray",
+            "chz==0.4.0",
+            "pillow==13.0.0",
+            "blobfile==3.3.0",
+            "termcolor==3.3.0",
+            "cloudpickle==3.1.3",
+            "tiktoken==0.14.0",
+            "jaxtyping==0.3.11",
+            "beartype==0.23.1",
+            "ray==2.60.0",
         ),
         alone=("tinker-cookbook==0.6.1",),
         files=("live_trl.py", "live_tinker.py", "live_prime_rl.py"),
@@ -110,19 +113,58 @@ ENVIRONMENTS: Mapping[str, Environment] = {
         wanted=(
             TORCH,
             "transformers==5.10.4",
-            "datasets",
-            "ray",
-            "hydra-core",
-            "omegaconf",
-            "pillow",
-            "requests",
+            "datasets==5.2.0",
+            "ray==2.60.0",
+            "hydra-core==1.3.8",
+            "omegaconf==2.3.1",
+            "pillow==13.0.0",
+            "requests==2.34.2",
             "tensordict==0.10.0",
-            *("colorlog", "tenacity", "flask", "lark", "uvloop", "numba", "einops", "aiofiles", "openai", "pybase64"),
+            "aiohttp==3.14.5",
+            "colorlog==6.12.0",
+            "tenacity==9.2.1",
+            "flask==3.1.3",
+            "lark==1.3.1",
+            "uvloop==0.23.0",
+            "numba==0.68.1",
+            "einops==0.8.2",
+            "aiofiles==25.1.0",
+            "openai==3.57.0",
+            "pybase64==1.5.1",
         ),
         alone=("areal==1.0.4",),
         files=("live_areal.py", "live_nemo_rl.py"),
         reported=("areal", "torch", "transformers", "ray"),
         sources=(NEMO_RL,),
+    ),
+    "skyrl": Environment(
+        wanted=(
+            TORCH,
+            "transformers==5.16.1",
+            "ray==2.60.0",
+            "tensordict==0.15.3",
+            "torchdata==0.11.0",
+            "datasets==5.2.0",
+            "hydra-core==1.3.8",
+            "omegaconf==2.3.1",
+            "jaxtyping==0.3.11",
+            "loguru==0.7.3",
+            "cloudpathlib==0.26.0",
+            "xxhash==4.1.0",
+            "aiohttp==3.14.5",
+            "fastapi==0.165.0",
+            "httpx==0.28.1",
+            "uvicorn==0.54.0",
+            "pandas==3.1.1",
+            "peft==0.21.2",
+            "orjson==3.13.0",
+            "pybase64==1.5.1",
+            "pillow==13.0.0",
+        ),
+        alone=("skyrl==0.4.0", "skyrl-gym==0.4.0"),
+        any_python=True,
+        files=("live_skyrl.py",),
+        reported=("skyrl", "skyrl-gym", "torch", "transformers", "ray"),
     ),
 }
 
@@ -138,16 +180,19 @@ def main(folder: Path, names: list[str]) -> None:
 
 def _install(folder: Path, environment: Environment) -> None:
     mark = folder / MARK
-    wanted = (*environment.wanted, *environment.alone, "pytest>=8.3")
+    wanted = (*environment.wanted, *environment.alone, PYTEST)
     if mark.is_file() and mark.read_text().split() == list(wanted):
         return
     # what the commands say goes to stderr: a report may be read from stdout
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True, stdout=sys.stderr)
     pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    together = [*environment.wanted, "pytest>=8.3", "--editable", OURS]
-    subprocess.run([*pip, "install", *together], check=True, stdout=sys.stderr, cwd=ROOT)
+    # most of what is installed is never imported
+    install = [*pip, "install", "--no-compile"]
+    together = [*environment.wanted, PYTEST, "--editable", OURS]
+    subprocess.run([*install, *together], check=True, stdout=sys.stderr, cwd=ROOT)
     if environment.alone:
-        subprocess.run([*pip, "install", "--no-deps", *environment.alone], check=True, stdout=sys.stderr)
+        options = ["--no-deps", *(["--ignore-requires-python"] if environment.any_python else [])]
+        subprocess.run([*install, *options, *environment.alone], check=True, stdout=sys.stderr)
     mark.write_text("\n".join(wanted))
 
 
