@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from rollbook.models import ModelFiles, load_model
 from tests.real_tokenizers import qwen3_files as qwen3_files
@@ -11,6 +12,9 @@ from tests.render.families import CACHE
 from tests.render.harmony_files import gptoss as gptoss
 from tests.render.harmony_files import harmony as harmony
 from tests.render.harmony_files import harmony_encoding as harmony_encoding
+
+settings.register_profile("rollbook", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("rollbook")  # how fast a machine is, is no property of the code
 
 
 @pytest.fixture(scope="session")
