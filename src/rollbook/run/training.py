@@ -23,7 +23,7 @@ import torch
 
 from rollbook.errors import ConfigError, ModelError, StoreError
 from rollbook.models import ModelFiles
-from rollbook.policy import LocalName, PolicyName, RemoteName, parse_policy_name
+from rollbook.policy import LocalName, RemoteName, parse_policy_name
 from rollbook.policy.control import SglangControl, VllmControl
 from rollbook.policy.http import EngineAddress
 from rollbook.policy.local import LocalConfig, LocalPolicy
@@ -136,11 +136,12 @@ async def _trainee(config: TrainingConfig, folder: Path, access: Access) -> _Tra
     first = await asyncio.to_thread(weights.write, 0)
     if isinstance(name, RemoteName):
         return await _remote(config, name, access, weights, first)
-    policy = _local(config, name, files, first)
-    return _Trainee(loaded=policy, control=LocalControl(_local_policy(policy)), weights=weights)
+    return _local(config, name, files, weights, first)
 
 
-def _local(config: TrainingConfig, name: PolicyName, files: ModelFiles, weights: Path) -> LoadedPolicy:
+def _local(
+    config: TrainingConfig, name: LocalName, files: ModelFiles, weights: TrainedWeights, first: Path
+) -> _Trainee:
     asked = config.run
     renderer = renderer_for(
         files,
@@ -150,19 +151,15 @@ def _local(config: TrainingConfig, name: PolicyName, files: ModelFiles, weights:
     )
     shape = LocalConfig(
         name=str(name),
-        weights=weights,
+        weights=first,
         stop_ids=files.stop_ids,
         float32=True,
         context_length=min(config.context_length, files.context_length or config.context_length),
         slots=min(config.slots, asked.tasks * asked.group),
         threads=config.threads,
     )
-    return LoadedPolicy(LocalPolicy(shape), renderer)
-
-
-def _local_policy(loaded: LoadedPolicy) -> LocalPolicy:
-    assert isinstance(loaded.policy, LocalPolicy)
-    return loaded.policy
+    engine = LocalPolicy(shape)
+    return _Trainee(loaded=LoadedPolicy(engine, renderer), control=LocalControl(engine), weights=weights)
 
 
 _CONTROLS = {EngineKind.VLLM: VllmControl, EngineKind.SGLANG: SglangControl}
