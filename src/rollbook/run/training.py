@@ -42,7 +42,7 @@ from rollbook.run.templates import read_template
 from rollbook.run.training_config import StepRow, TrainingConfig, TrainingReport
 from rollbook.run.training_tasks import split_tasks
 from rollbook.run.training_weights import TrainedWeights
-from rollbook.trace import ParseStatus, Task, Trace, samples
+from rollbook.trace import ParseStatus, Task, Trace
 from rollbook.trace.sample import Sample
 from rollbook.train.learner import Learned, Learner, LearnerConfig
 from rollbook.train.loop import train
@@ -268,10 +268,8 @@ def _samples(groups: Sequence[ClosedGroup]) -> tuple[list[Sample], _Calls]:
     found: list[Sample] = []
     calls = _Calls()
     for group in groups:
-        values = group.values
-        turns = {rollout: dict(own) for each in group.advantages for rollout, own in each.turns.items()}
         for trace in group.traces():
-            found += samples(trace, advantage=values[trace.id], turn_advantages=turns.get(trace.id))
+            found += group.samples(trace)
             calls.see(trace)
     return found, calls
 
