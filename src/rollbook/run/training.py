@@ -12,6 +12,7 @@ and learner are apart is kept for every rollout (`rollbook.trace.facts.MISMATCH`
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from rollbook.errors import ConfigError, ModelError, StoreError
+from rollbook.errors import ConfigError, ModelError, StoreError, UsageError
 from rollbook.models import ModelFiles
 from rollbook.policy import LocalName, RemoteName, parse_policy_name
 from rollbook.policy.control import SglangControl, VllmControl
@@ -42,7 +43,7 @@ from rollbook.run.templates import read_template
 from rollbook.run.training_config import StepRow, TrainingConfig, TrainingReport
 from rollbook.run.training_tasks import split_tasks
 from rollbook.run.training_weights import TrainedWeights
-from rollbook.trace import ParseStatus, Task, Trace
+from rollbook.trace import ParseStatus, RolloutFailure, Task, Trace
 from rollbook.trace.sample import Sample
 from rollbook.train.learner import Learned, Learner, LearnerConfig
 from rollbook.train.loop import train
@@ -133,10 +134,14 @@ async def _trainee(config: TrainingConfig, folder: Path, access: Access) -> _Tra
         )
     with_gguf = isinstance(name, LocalName)
     weights = await asyncio.to_thread(TrainedWeights, files, folder, gguf=with_gguf, bfloat16=config.bfloat16)
-    first = await asyncio.to_thread(weights.write, 0)
-    if isinstance(name, RemoteName):
-        return await _remote(config, name, access, weights, first)
-    return _local(config, name, files, weights, first)
+    try:
+        first = await asyncio.to_thread(weights.write, 0)
+        if isinstance(name, RemoteName):
+            return await _remote(config, name, access, weights, first)
+        return _local(config, name, files, weights, first)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)  # nothing was learned, and the next try begins in a new folder too
+        raise
 
 
 def _local(
@@ -175,6 +180,11 @@ async def _remote(
     await control.open()
     try:
         await swap_weights(control, first, 0)  # it samples from what the learner holds, from the first token on
+    except RolloutFailure as failure:
+        raise UsageError(
+            f"'{name}' did not take the weights that the training begins from ({failure.detail}): see that it runs, "
+            "allows new weights and reads the folder that they lie in"
+        ) from failure
     finally:
         await control.close()
     return _Trainee(loaded=loaded, control=control, weights=weights)
