@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from rollbook.export import SftReport, export_sft
 from rollbook.trace import (
     ROOT,
     Agent,
+    Annotation,
     Disposition,
     Ending,
     Fate,
@@ -32,6 +34,7 @@ from rollbook.trace import (
     ToolSpec,
     Trace,
     TraceHead,
+    facts,
 )
 from tests.export.build import batch, names, sound
 
@@ -146,6 +149,19 @@ def test_each_rule_is_counted(tmp_path: Path) -> None:
 def test_the_disposition_that_was_given_counts(tmp_path: Path) -> None:
     report, rows = sft([chat("a"), chat("b", answer="x")], tmp_path, dispositions={"a": Disposition(Fate.MASKED, "me")})
     assert ([row["rollout"] for row in rows], report.left_out) == (["b"], {"masked": 1})
+
+
+def test_a_later_reward_takes_the_place_of_the_trace_s_own(tmp_path: Path) -> None:
+    source = batch([chat("a", 1.0), chat("b", 0.0, answer="4"), chat("c", 1.0, answer="5")])
+    later = {"a": facts.Reward(total=0.0), "b": facts.Reward(total=1.0), "c": facts.Reward(total=None)}
+    source.annotate(
+        Annotation(producer="score", name=facts.REWARD, rollout=rollout, step=1, value=msgspec.to_builtins(reward))
+        for rollout, reward in later.items()
+    )
+    report = export_sft(source, tmp_path / "out", threshold=0.5)
+    (row,) = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    assert (row["rollout"], row["reward"]) == ("b", 1.0)
+    assert report.left_out == {"below_threshold": 1, "dropped": 1}, "no reward any more is no vote"
 
 
 @pytest.mark.parametrize("mark", [Mark.REJECTED, Mark.DEMOTED])

@@ -46,11 +46,19 @@ MUTANTS = [
         "if False:",
         "test_absent_is_not_zero",
     ),
-    admission(
-        "unknown experts are expert 0",
+    Mutant(
+        "doors: unknown experts are expert 0",
+        "export/doors/experts.py",
         "if not sample.experts_known[1:].all():",
         "if False:",
-        "test_routed_experts_are_known_for_all_tokens_or_refused",
+        "tests/export/doors/test_experts.py::test_experts_that_are_not_known_for_all_are_refused",
+    ),
+    Mutant(
+        "doors: a batch may lack the experts of some",
+        "export/doors/experts.py",
+        "if known and len(known) < len(found):",
+        "if False:",
+        "tests/export/doors/test_experts.py::test_all_samples_of_a_batch_have_them_or_none_has",
     ),
     check(
         "logprobs are not recomputed",

@@ -38,8 +38,8 @@ MUTANTS = [
     mutant(
         "what nobody decided trains",
         "recorded",
-        "decide(trace, self.rules) if disposition is None else disposition",
-        "disposition",
+        "decide(trace, self.rules) if recorded is None else recorded",
+        "recorded",
         "batch.py::test_what_nobody_decided_goes_by_the_rules",
     ),
     mutant(

@@ -148,6 +148,19 @@ def test_scoring_again_asks_judges_and_compares_groups_again(tmp_path: Path) -> 
     assert (found.same, found.changed, found.failed) == (6, 0, 0)
 
 
+def test_whoever_compared_a_group_again_is_cleaned_up(tmp_path: Path) -> None:
+    cleaned: list[Environment] = []
+
+    class Tidy(Ranked):
+        async def cleanup(self) -> None:
+            cleaned.append(self)
+            raise OSError("which says nothing of a reward")
+
+    ranked = done(tmp_path, config(tmp_path, RANKED, tasks=1))
+    assert rescore(ranked, Tidy, EndingRules()).failed == 0
+    assert len({id(env) for env in cleaned}) == 3 + 1, "one for each attempt, and one for their group"
+
+
 def test_scoring_again_loads_judges_by_name(tmp_path: Path) -> None:
     judge = script(tmp_path / "judge", "Verdict: 0.5")
     source = done(tmp_path, config(tmp_path, JUDGED, tasks=1, options={"judge": judge}))

@@ -17,10 +17,11 @@ from rollbook.models.gguf_tensors import read_tensors
 from rollbook.rollout import Limits
 from rollbook.run import RunConfig, open_run
 from rollbook.run.training import train_run
-from rollbook.run.training_config import StepRow, TrainingConfig
+from rollbook.run.training_config import CORRECTIONS, StepRow, TrainingConfig
 from rollbook.run.training_tasks import split_tasks
 from rollbook.trace import Task, Trace
 from rollbook.trace.facts import advantages, mismatches
+from rollbook.train.loss import Correction
 from rollbook.worlds import register
 
 NATS = 1e-3
@@ -142,7 +143,23 @@ def test_what_cannot_train_is_refused_before_anything_runs(tmp_path: Path) -> No
         asyncio.run(train_run(config(), tmp_path / "there"))
 
 
-@pytest.mark.parametrize("wrong", [{"steps": 0}, {"held_out": -1}, {"correction": "clip"}, {"slots": 0}])
+def test_the_corrections_are_those_of_the_loss() -> None:
+    assert set(CORRECTIONS) == set(Correction)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"steps": 0},
+        {"held_out": -1},
+        {"correction": "clip"},
+        {"slots": 0},
+        {"budget": 0},
+        {"lr": 0.0},
+        {"kl": -0.1},
+        {"max_lag": -1},
+    ],
+)
 def test_there_is_no_such_training(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         config(**wrong)

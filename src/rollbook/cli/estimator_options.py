@@ -8,9 +8,10 @@ import click
 
 from rollbook.rewards import DEFAULT_ESTIMATOR, ESTIMATORS
 
-__all__ = ["estimator_options"]
+__all__ = ["ONE_GROUP", "estimator_options"]
 
-_ALONE = [name for name, row in ESTIMATORS.items() if not row.whole_batch]
+ONE_GROUP = [name for name, row in ESTIMATORS.items() if not row.whole_batch]
+"""Estimators that can close a group without the others of its batch."""
 
 
 def estimator_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -23,7 +24,7 @@ def estimator_options(command: Callable[..., None]) -> Callable[..., None]:
 _OPTIONS = (
     click.option(
         "--estimator",
-        type=click.Choice(_ALONE),
+        type=click.Choice(ONE_GROUP),
         default=DEFAULT_ESTIMATOR,
         show_default=True,
         help="How advantages are computed from the rewards of a group.",

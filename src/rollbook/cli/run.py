@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import shlex
 import sys
 from contextlib import redirect_stdout
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from rollbook.audit import Report, audit
 from rollbook.cli.app import Failed, Stopped
 from rollbook.cli.audit_view import show_audit
 from rollbook.cli.estimator_options import estimator_options
+from rollbook.cli.next_folder import next_folder
 from rollbook.cli.pool_options import pool_options, read_breaker, read_groups, read_limits
 from rollbook.cli.progress import FetchBar, RunBar
 from rollbook.cli.report_view import show_report
@@ -251,11 +250,7 @@ def _folder(given: dict[str, Any]) -> Path:
         return out
     if given["resume"]:
         raise UsageError("--resume goes on with a run that is there: name its folder with --out")
-    name = re.sub(r"[^A-Za-z0-9_.]+", "-", given["env"].rpartition(":")[2]).strip("-.") or "run"
-    stem, number = f"{name}-{date.today().isoformat()}", 1
-    while (folder := Path("runs") / f"{stem}-{number}").exists():
-        number += 1
-    return folder
+    return next_folder(given["env"])
 
 
 def _warning(sampling: Sampling) -> str:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import shlex
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import redirect_stdout
-from datetime import date
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -16,14 +14,17 @@ import click
 from rich.console import Console
 
 from rollbook.cli.app import Failed, Stopped
+from rollbook.cli.estimator_options import ONE_GROUP
+from rollbook.cli.next_folder import next_folder
 from rollbook.cli.screen import console, counted, print_json, visible
 from rollbook.cli.template_options import api_key, read_pairs
 from rollbook.errors import optional, told
-from rollbook.rewards.estimators import DEFAULT_ESTIMATOR, ESTIMATORS
+from rollbook.rewards.estimators import DEFAULT_ESTIMATOR
 from rollbook.rollout import Limits
 from rollbook.rollout.breaker import InfrastructureDown
 from rollbook.run import Access, RunConfig
 from rollbook.run.training_config import CORRECTIONS, StepRow, TrainingConfig, TrainingReport
+from rollbook.trace import RolloutFailure
 
 __all__ = ["command"]
 
@@ -64,10 +65,10 @@ Examples:
 )
 @click.option(
     "--estimator",
-    type=click.Choice([name for name, row in ESTIMATORS.items() if not row.whole_batch]),
+    type=click.Choice(ONE_GROUP),
     default=DEFAULT_ESTIMATOR,
     show_default=True,
-    help="How advantages are made of rewards.",
+    help="How advantages are computed from the rewards of a group.",
 )
 @click.option(
     "--held-out",
@@ -94,7 +95,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
 
     The training is a run that `show` and `audit` open; training.json and training.png lie in its folder.
     """
-    config, folder = _config(given), _folder(given)
+    config, folder = _config(given), given["out"] or next_folder(given["env"], "train-")
     if ":" in config.run.environment:
         sys.path.insert(0, str(Path.cwd()))
     err = console(stderr=True)
@@ -124,7 +125,7 @@ def _train(
         return asyncio.run(module.train_run(config, folder, access=access, told=tell))
     except KeyboardInterrupt as error:
         raise Stopped(f"stopped; what was recorded is kept in {folder}, a training begins anew") from error
-    except InfrastructureDown as error:
+    except (InfrastructureDown, RolloutFailure) as error:
         raise Failed(f"{told(error)}\nWhat was recorded is kept in {folder}") from error
 
 
@@ -148,16 +149,6 @@ def _config(given: dict[str, Any]) -> TrainingConfig:
         kl=given["kl"],
         held_out=given["held_out"],
     )
-
-
-def _folder(given: dict[str, Any]) -> Path:
-    if given["out"] is not None:
-        return given["out"]
-    name = re.sub(r"[^A-Za-z0-9_.]+", "-", given["env"].rpartition(":")[2]).strip("-.") or "run"
-    stem, number = f"train-{name}-{date.today().isoformat()}", 1
-    while (folder := Path("runs") / f"{stem}-{number}").exists():
-        number += 1
-    return folder
 
 
 def _line(row: StepRow, steps: int) -> str:

@@ -11,10 +11,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import ParamSpec, TypeVar, cast
 
+from rollbook.envs.protocol import Environment
 from rollbook.errors import RollbookError, boundary
 from rollbook.trace.ending import RolloutFailure
 
-__all__ = ["ForeignError", "call_foreign", "one_line"]
+__all__ = ["ForeignError", "call_foreign", "clean_up", "one_line"]
 
 MAX_LINE = 400
 """The most characters of an error text that a policy or a report sees."""
@@ -66,6 +67,15 @@ async def call_foreign(
     if timer.expired():
         raise ForeignError(late)
     return value
+
+
+async def clean_up(env: Environment, seconds: float) -> None:
+    """`cleanup` of an environment that only scored, where no trace can take a note of it: what goes wrong in it is
+    lost, for it says nothing of a reward."""
+    try:
+        await call_foreign(seconds, env.cleanup)
+    except RollbookError:
+        return
 
 
 def _foreign(error: RollbookError) -> RollbookError:

@@ -95,12 +95,16 @@ class Recorded:
             self._votes[alike] = decide_tail(opened.ending, tail, self.rules, trains=True).votes
         return self._votes[alike]
 
+    def disposition(self, trace: Trace) -> Disposition:
+        """What becomes of one of `traces`."""
+        recorded = self.dispositions.get(trace.id)
+        return decide(trace, self.rules) if recorded is None else recorded
+
     def samples(self, trace: Trace) -> SampleSet:
         """The samples of one of `traces`; raises `RecordError` for one without token ids."""
-        disposition = self.dispositions.get(trace.id)
         return samples(
             trace,
-            disposition=decide(trace, self.rules) if disposition is None else disposition,
+            disposition=self.disposition(trace),
             advantage=self.advantages.get(trace.id),
             turn_advantages=self.turn_advantages.get(trace.id),
             max_tokens=self.max_tokens,

@@ -8,7 +8,8 @@ Rules, in order; the first that leaves a rollout out is counted: it must vote (i
 by the ending rules); its seat must be trainable; it must have a conversation (`rollbook.export.conversations`); its
 reward must reach the threshold; with ``best`` it must be the best of its group and seat, the earliest member among
 equals; with ``task`` it must be the best of its task, likewise; it must not say what a better one, or an equal earlier
-one, says already. What is left is written in the order of the run.
+one, says already. What is left is written in the order of the run. A reward that was given later takes the place of
+the trace's own, as in every export.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from rollbook.errors import UsageError
 from rollbook.export.batch import account_beside
 from rollbook.export.conversations import Conversation, NoConversation, conversation
 from rollbook.export.files import refuse_taken, replacing
+from rollbook.export.recorded import Recorded
 from rollbook.export.report import Snapshot, snapshot
 from rollbook.trace.annotation import Annotation, fold
-from rollbook.trace.disposition import DEFAULT_RULES, decide
+from rollbook.trace.disposition import DEFAULT_RULES
 from rollbook.trace.ending import Disposition, EndingRules
-from rollbook.trace.facts import dispositions as recorded_dispositions
 from rollbook.trace.message import canonical_bytes
 from rollbook.trace.protocols import TraceSource
 from rollbook.trace.trace import Trace
@@ -137,16 +138,16 @@ def export_sft(
         raise UsageError(f"the threshold must be a finite number, not {threshold}")
     path, facts = Path(out), fold(source.annotations() if annotations is None else annotations)
     refuse_taken(path, overwrite=overwrite)
-    decided = {**recorded_dispositions(facts), **(dispositions or {})}
+    recorded = Recorded.of(facts, rules=rules, dispositions=dispositions)
     left_out = Counter[str]()
-    candidates = list(_candidates(source, rules, decided, threshold, left_out))
+    candidates = list(_candidates(recorded, source, threshold, left_out))
     chosen = _choose(candidates, choice, kept, left_out)
     if not chosen:
         why = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items())) or "there are no traces"
         raise UsageError(f"no rollout of this run is left to imitate: {why}")
     with replacing(account_beside(path), overwrite=overwrite) as account, replacing(path, overwrite=overwrite) as file:
         turns = foreign = 0
-        for place, trace in enumerate(source.traces()):
+        for place, trace in enumerate(recorded.traces(source)):
             if place in chosen:
                 said = conversation(trace)
                 file.write(_line(trace, said, split))
@@ -177,16 +178,11 @@ def _named(kind: type[Select] | type[Dedupe], value: str) -> Any:
 
 
 def _candidates(
-    source: TraceSource,
-    rules: EndingRules,
-    decided: Mapping[str, Disposition],
-    threshold: float | None,
-    left_out: Counter[str],
+    recorded: Recorded, source: TraceSource, threshold: float | None, left_out: Counter[str]
 ) -> Iterator[_Candidate]:
     """The rollouts that may be imitated; the others are counted."""
-    for place, trace in enumerate(source.traces()):
-        disposition = decided.get(trace.id)
-        found = _candidate(trace, place, decide(trace, rules) if disposition is None else disposition, threshold)
+    for place, trace in enumerate(recorded.traces(source)):
+        found = _candidate(trace, place, recorded.disposition(trace), threshold)
         if isinstance(found, str):
             left_out[found] += 1
         else:

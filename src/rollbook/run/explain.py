@@ -7,22 +7,21 @@ default ending rules; nothing is computed anew but the spans (`rollbook.trace.re
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from rollbook.errors import UsageError
+from rollbook.export.recorded import Recorded
 from rollbook.store import RunReader
 from rollbook.trace import TokenIds, Trace, facts
 from rollbook.trace.annotation import Annotation
-from rollbook.trace.disposition import decide
 from rollbook.trace.ending import Disposition
 from rollbook.trace.ownership import Ownership
 from rollbook.trace.packing import PrefixReport, prefix_report
 from rollbook.trace.reasons import REASONS, Span, token_spans
-from rollbook.trace.rescored import rescored
-from rollbook.trace.sample import samples
+from rollbook.trace.rescored import rescored, rescored_all
 
 __all__ = ["AdvantageSource", "BranchSpans", "Explanation", "Member", "RunSharing", "explain", "sharing"]
 
@@ -99,11 +98,11 @@ def explain(
     Raises `KeyError` for a rollout that is not there, `UsageError` for such a branch or a trace without token ids.
     """
     notes = source.annotations()
-    trace = rescored(source.get(rollout), facts.rewards(notes).get(rollout))
+    recorded = Recorded.of(notes)
+    trace = rescored(source.get(rollout), recorded.rewards.get(rollout))
     if not trace.head.tokens:
         raise UsageError(f"rollout {rollout} has no token ids (text-only engine); none of it can train")
-    recorded = facts.dispositions(notes).get(rollout)
-    fate = decide(trace) if recorded is None else recorded
+    fate = recorded.disposition(trace)
     ownership = Ownership(trace, fate, max_tokens)
     if branch is not None and not 0 <= branch < len(ownership.shares):
         raise UsageError(f"rollout {rollout} has no branch {branch}; it has {len(ownership.shares)}, numbered from 0")
@@ -113,7 +112,7 @@ def explain(
     return Explanation(
         rollout=rollout,
         disposition=fate,
-        decided="rules" if recorded is None else "recorded",
+        decided="recorded" if rollout in recorded.dispositions else "rules",
         captured=ownership.ledger.captured,
         trained=ownership.ledger.trained,
         lost={str(reason): count for reason, count in sorted(ownership.ledger.lost.items())},
@@ -180,21 +179,20 @@ class RunSharing(msgspec.Struct, frozen=True, kw_only=True):
 
 def sharing(source: RunReader) -> RunSharing:
     """The prefixes that the samples of a run share; holds the token ids of one group at a time."""
-    fates = facts.dispositions(source.annotations())
+    recorded = Recorded.of(source.annotations())
     groups: dict[str, list[str]] = defaultdict(list)
     for row in source.summaries():
         groups[row.group].append(row.rollout)
     inner, outer = PrefixReport(), PrefixReport()
     for members in groups.values():
-        sets = list(_sequences((source.get(rollout) for rollout in members), fates))
+        sets = list(_sequences(recorded, (source.get(rollout) for rollout in members)))
         inner += prefix_report(sets)
         outer += prefix_report([[ids for each in sets for ids in each]])
     return RunSharing(within_rollouts=inner, within_groups=outer)
 
 
-def _sequences(traces: Iterator[Trace], fates: dict[str, Disposition]) -> Iterator[list[TokenIds]]:
-    for trace in traces:
+def _sequences(recorded: Recorded, traces: Iterable[Trace]) -> Iterator[list[TokenIds]]:
+    """The ids of each trace's samples."""
+    for trace in rescored_all(traces, recorded.rewards):
         if trace.head.tokens:
-            fate = fates.get(trace.id)
-            found = samples(trace, disposition=decide(trace) if fate is None else fate)
-            yield [sample.token_ids for sample in found]
+            yield [sample.token_ids for sample in recorded.samples(trace)]

@@ -28,6 +28,7 @@ from rollbook.store import RunReader, RunWriter
 from rollbook.trace import Annotation, Trace, facts
 from rollbook.trace.facts import STALENESS
 from rollbook.trace.rescored import rescored_all
+from rollbook.trace.sample import SampleSet, samples
 
 __all__ = ["PRODUCER", "ClosedGroup", "GroupQueue", "StreamStats"]
 
@@ -66,6 +67,16 @@ class ClosedGroup:
         """The traces of those that vote, each read from the store when it is asked for."""
         voters = (self._reader.get(each.rollout) for each in self.outcomes if each.vote is not None)
         return rescored_all(voters, self._rewards)
+
+    def samples(self, trace: Trace) -> SampleSet:
+        """The samples of one of `traces`, with its advantage, and with those of its turns where they have their own."""
+        turns = (each.turns[trace.id] for each in self.advantages if trace.id in each.turns)
+        return samples(
+            trace,
+            disposition=next(each.disposition for each in self.outcomes if each.rollout == trace.id),
+            advantage=self.values[trace.id],
+            turn_advantages=dict(next(turns, ())),
+        )
 
 
 class StreamStats(msgspec.Struct, frozen=True, kw_only=True):

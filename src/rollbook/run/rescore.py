@@ -18,12 +18,11 @@ from typing import Any
 import msgspec
 
 from rollbook.envs import Environment
-from rollbook.envs.foreign import call_foreign
-from rollbook.errors import RollbookError
+from rollbook.envs.foreign import clean_up
 from rollbook.rewards import score_trace
 from rollbook.rollout import Limits, Resources
 from rollbook.rollout.judging import JudgeLoader, judging
-from rollbook.run.rescore_groups import whole_groups
+from rollbook.run.rescore_groups import CLEANUP_SECONDS, whole_groups
 from rollbook.run.standing import standing
 from rollbook.store import RunReader
 from rollbook.trace import Drop, EndingRules, Retry, Scoring, ScoringStatus, Trace, facts
@@ -32,7 +31,6 @@ __all__ = ["Rescored", "Scored", "rescore", "scored_by"]
 
 AT_ONCE = 8
 """Traces that are scored at the same time."""
-CLEANUP_SECONDS = 60.0
 
 
 class Rescored(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,7 +140,7 @@ async def _one(trace: Trace, env: Environment, seconds: float | None) -> facts.R
     try:
         await score_trace(env, again, turn_rewards=trace.tail.turn_rewards, seconds=seconds)
     finally:
-        await _clean_up(env)
+        await clean_up(env, CLEANUP_SECONDS)
     tail = again.tail
     return facts.Reward(
         total=tail.reward,
@@ -163,11 +161,3 @@ def _unscored(trace: Trace) -> Trace:
         tail=msgspec.structs.replace(trace.tail, reward=None, reward_parts={}, turn_rewards=(), scoring=Scoring()),
         sealed=False,
     )
-
-
-async def _clean_up(env: Environment) -> None:
-    """As at the end of a rollout; what goes wrong in it says nothing of the reward."""
-    try:
-        await call_foreign(CLEANUP_SECONDS, env.cleanup)
-    except RollbookError:
-        return

@@ -12,6 +12,7 @@ and learner are apart is kept for every rollout (`rollbook.trace.facts.MISMATCH`
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,9 +22,9 @@ from pathlib import Path
 import msgspec
 import torch
 
-from rollbook.errors import ConfigError, ModelError, StoreError
+from rollbook.errors import ConfigError, ModelError, StoreError, UsageError
 from rollbook.models import ModelFiles
-from rollbook.policy import LocalName, PolicyName, RemoteName, parse_policy_name
+from rollbook.policy import LocalName, RemoteName, parse_policy_name
 from rollbook.policy.control import SglangControl, VllmControl
 from rollbook.policy.http import EngineAddress
 from rollbook.policy.local import LocalConfig, LocalPolicy
@@ -42,7 +43,7 @@ from rollbook.run.templates import read_template
 from rollbook.run.training_config import StepRow, TrainingConfig, TrainingReport
 from rollbook.run.training_tasks import split_tasks
 from rollbook.run.training_weights import TrainedWeights
-from rollbook.trace import ParseStatus, Task, Trace, samples
+from rollbook.trace import ParseStatus, RolloutFailure, Task, Trace
 from rollbook.trace.sample import Sample
 from rollbook.train.learner import Learned, Learner, LearnerConfig
 from rollbook.train.loop import train
@@ -133,14 +134,19 @@ async def _trainee(config: TrainingConfig, folder: Path, access: Access) -> _Tra
         )
     with_gguf = isinstance(name, LocalName)
     weights = await asyncio.to_thread(TrainedWeights, files, folder, gguf=with_gguf, bfloat16=config.bfloat16)
-    first = await asyncio.to_thread(weights.write, 0)
-    if isinstance(name, RemoteName):
-        return await _remote(config, name, access, weights, first)
-    policy = _local(config, name, files, first)
-    return _Trainee(loaded=policy, control=LocalControl(_local_policy(policy)), weights=weights)
+    try:
+        first = await asyncio.to_thread(weights.write, 0)
+        if isinstance(name, RemoteName):
+            return await _remote(config, name, access, weights, first)
+        return _local(config, name, files, weights, first)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)  # nothing was learned, and the next try begins in a new folder too
+        raise
 
 
-def _local(config: TrainingConfig, name: PolicyName, files: ModelFiles, weights: Path) -> LoadedPolicy:
+def _local(
+    config: TrainingConfig, name: LocalName, files: ModelFiles, weights: TrainedWeights, first: Path
+) -> _Trainee:
     asked = config.run
     renderer = renderer_for(
         files,
@@ -150,19 +156,15 @@ def _local(config: TrainingConfig, name: PolicyName, files: ModelFiles, weights:
     )
     shape = LocalConfig(
         name=str(name),
-        weights=weights,
+        weights=first,
         stop_ids=files.stop_ids,
         float32=True,
         context_length=min(config.context_length, files.context_length or config.context_length),
         slots=min(config.slots, asked.tasks * asked.group),
         threads=config.threads,
     )
-    return LoadedPolicy(LocalPolicy(shape), renderer)
-
-
-def _local_policy(loaded: LoadedPolicy) -> LocalPolicy:
-    assert isinstance(loaded.policy, LocalPolicy)
-    return loaded.policy
+    engine = LocalPolicy(shape)
+    return _Trainee(loaded=LoadedPolicy(engine, renderer), control=LocalControl(engine), weights=weights)
 
 
 _CONTROLS = {EngineKind.VLLM: VllmControl, EngineKind.SGLANG: SglangControl}
@@ -178,6 +180,11 @@ async def _remote(
     await control.open()
     try:
         await swap_weights(control, first, 0)  # it samples from what the learner holds, from the first token on
+    except RolloutFailure as failure:
+        raise UsageError(
+            f"'{name}' did not take the weights that the training begins from ({failure.detail}): see that it runs, "
+            "allows new weights and reads the folder that they lie in"
+        ) from failure
     finally:
         await control.close()
     return _Trainee(loaded=loaded, control=control, weights=weights)
@@ -271,10 +278,8 @@ def _samples(groups: Sequence[ClosedGroup]) -> tuple[list[Sample], _Calls]:
     found: list[Sample] = []
     calls = _Calls()
     for group in groups:
-        values = group.values
-        turns = {rollout: dict(own) for each in group.advantages for rollout, own in each.turns.items()}
         for trace in group.traces():
-            found += samples(trace, advantage=values[trace.id], turn_advantages=turns.get(trace.id))
+            found += group.samples(trace)
             calls.see(trace)
     return found, calls
 

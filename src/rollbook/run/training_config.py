@@ -45,9 +45,12 @@ class TrainingConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Multiply matrices in it when training."""
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 1), ("held_out", 0), ("slots", 1), ("context_length", 1), ("threads", 1)):
-            if msgspec.structs.asdict(self)[name] < least:
-                raise ConfigError(f"a training needs at least {least} of '{name}'")
+        counts = {"steps": self.steps, "slots": self.slots, "context_length": self.context_length}
+        counts |= {"threads": self.threads, "budget": self.budget}
+        if wrong := [name for name, count in counts.items() if count < 1]:
+            raise ConfigError(f"a training needs at least 1 of '{wrong[0]}'")
+        if self.lr <= 0 or min(self.held_out, self.kl, self.max_lag or 0) < 0:
+            raise ConfigError("'lr' of a training is above 0, and 'held_out', 'kl' and 'max_lag' are not below it")
         if self.correction not in CORRECTIONS:
             raise ConfigError(f"no correction {self.correction!r}: use {', '.join(CORRECTIONS)}")
         if self.run.sampling.changes_distribution:

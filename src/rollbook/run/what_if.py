@@ -82,9 +82,6 @@ def rules_from(plain: Mapping[str, Any]) -> Rules:
     return {**by_kind, **{reason: read[reason] for reason in Reason if reason in read}}
 
 
-_FIELDS = {"retry": "times", "penalize": "amount"}
-
-
 def _rule(name: str, value: Any) -> Rule | float:
     match value:
         case str():
@@ -93,9 +90,10 @@ def _rule(name: str, value: Any) -> Rule | float:
             len(value) == 1 and not isinstance(reward, bool) and is_reward(reward)
         ):
             return float(reward)
-        case dict() if len(cast("dict[str, Any]", value)) == 1 and next(iter(cast("dict[str, Any]", value))) in _FIELDS:
-            kind, amount = next(iter(cast("dict[str, Any]", value).items()))
-            plain = {"type": kind, _FIELDS[kind]: amount}
+        case {"retry": object() as times} if len(value) == 1:
+            plain = {"type": "retry", "times": times}
+        case {"penalize": object() as amount} if len(value) == 1:
+            plain = {"type": "penalize", "amount": amount}
         case _:
             plain = value
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -172,10 +172,6 @@ class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
     """Another one, never below 0: the mean of r - 1 - log r with r = trainer / engine."""
     version: int | None = None
     """Of the trainer's weights; None: not said."""
-
-    def plain(self) -> dict[str, Any]:
-        """As plain data."""
-        return msgspec.to_builtins(self)
 
 
 _Fact = TypeVar("_Fact", Advantage, GroupAdvantages, Disposition, Mismatch, Reward, Staleness)

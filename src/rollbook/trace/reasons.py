@@ -99,16 +99,17 @@ def _of_run(ownership: Ownership, share: Share, node: int, kind: RunKind, start:
     trains = reason is SpanReason.TRAINS
     if not trains or limit is None or not ownership.cut or end <= limit:
         return [Span(start=start, end=end, node=node, turn=turn, trains=trains, reason=reason, owner=owner)]
-    kept = max(start, limit)
-    cut = Span(start=kept, end=end, node=node, turn=turn, trains=False, reason=LossReason.CUT_OFF)
-    return [Span(start=start, end=kept, node=node, turn=turn, trains=True, reason=reason), cut][kept == start :]
+    cut = Span(start=max(start, limit), end=end, node=node, turn=turn, trains=False, reason=LossReason.CUT_OFF)
+    if start >= limit:
+        return [cut]
+    return [Span(start=start, end=limit, node=node, turn=turn, trains=True, reason=reason), cut]
 
 
 def _of_sampled(ownership: Ownership, share: Share, node: int) -> tuple[str, int | None]:
     """Why the sampled tokens of a node train in a branch or not, and the other branch that trains them."""
     mine = share.branch.index
-    owner = ownership.owner.get(node) if len(ownership.shares) > 1 else (None if share.loss else mine)
-    elsewhere = owner if owner not in (None, mine) and node not in ownership.node_loss else None
+    owner = ownership.owner.get(node, mine)  # a trace of one branch keeps none
+    elsewhere = owner if owner != mine and node not in ownership.node_loss else None
     if share.loss is not None:
         return share.loss, elsewhere
     if (loss := ownership.node_loss.get(node)) is not None:

@@ -3,7 +3,7 @@
 With A the advantage, pi the trained policy, mu the one that sampled, rho = pi / mu of one token, w the token's weight
 in the batch (`rollbook.train.batch`) and sg the stop-gradient:
 
-    loss = - sum over trained tokens of  w * c(sg(rho)) * A * log pi   +   kl * w * k3(pi, reference)
+    loss = sum over trained tokens of  w * (kl * k3(pi, reference) - c(sg(rho)) * A * log pi)
 
 `Correction` is c. k3 = r - log r - 1 with r = reference / pi of the token (Schulman, "Approximating KL divergence"):
 never below 0, and 0 where both agree. A token that is more versions behind the trainer than `max_lag` allows, or of

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -60,6 +61,6 @@ def together(parts: Iterable[Mismatch], *, version: int | None = None) -> Mismat
 def annotate(rows: Mapping[str, Mismatch], step: int) -> list[Annotation]:
     """For a sink: one annotation a rollout, of this training step."""
     return [
-        Annotation(producer=PRODUCER, name=MISMATCH, rollout=rollout, value=row.plain(), step=step)
+        Annotation(producer=PRODUCER, name=MISMATCH, rollout=rollout, value=msgspec.to_builtins(row), step=step)
         for rollout, row in rows.items()
     ]

@@ -42,10 +42,8 @@ def plot(curves: Sequence[Curve], path: Path, *, title: str, held_out: tuple[flo
     FigureCanvasAgg(figure)
     top, middle, bottom = figure.subplots(3, 1, sharex=True)
     steps = [each.step for each in curves]
-    known = [each for each in curves if each.reward is not None]
-    top.plot(
-        [each.step for each in known], [each.reward or 0.0 for each in known], color="black", label="training tasks"
-    )
+    known = [(each.step, each.reward) for each in curves if each.reward is not None]
+    top.plot([step for step, _ in known], [reward for _, reward in known], color="black", label="training tasks")
     if held_out is not None:
         ends = [steps[0], steps[-1] + 1]
         top.plot(ends, list(held_out), "o", color="tab:red", label="held-out tasks")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollbook.errors import RecordError, UsageError
-from rollbook.export.doors.admission import admitted, full_experts, loss_logprobs, reward_of, token_advantages
+from rollbook.export.doors.admission import admitted, loss_logprobs, reward_of, token_advantages
 from rollbook.export.doors.response import response, version_runs
 from rollbook.trace.sample import Sample
 from tests.export.doors.made import made
@@ -80,17 +80,6 @@ def test_turns_may_have_advantages_of_their_own() -> None:
     own = np.where(two.loss_mask, two.turn_id + 1, np.nan).astype(np.float32)
     found = token_advantages(dataclasses.replace(two, advantages=own, advantage=None))
     assert found.tolist() == [0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 2, 2, 2]
-
-
-def test_routed_experts_are_known_for_all_tokens_or_refused() -> None:
-    (one,) = made("one_turn")
-    assert full_experts(one) is None
-    rows = np.arange(len(one) * 2, dtype=np.uint16).reshape(len(one), 1, 2)
-    known = np.arange(len(one)) > 0
-    assert full_experts(dataclasses.replace(one, routed_experts=rows, experts_known=known)).tolist() == rows.tolist()  # type: ignore[union-attr]
-    known[3] = False
-    with pytest.raises(UsageError, match="routed experts of 1 tokens are not known"):
-        full_experts(dataclasses.replace(one, routed_experts=rows, experts_known=known))
 
 
 @settings(max_examples=50, deadline=None)

@@ -48,5 +48,5 @@ def test_experts_are_handed_on_for_all_or_none() -> None:
     given = skyrl.records([routed(one), routed(two)])["rollout_expert_indices"]
     assert [len(each) for each in given] == [len(one) - 1, len(two) - 1]
     assert np.array_equal(given[0], routed(one).routed_experts[1:])
-    with pytest.raises(UsageError, match="all or none"):
+    with pytest.raises(UsageError, match="has no routed experts"):
         skyrl.records([routed(one), two])

@@ -52,5 +52,6 @@ def test_routed_experts_are_there_for_all_rows_or_for_none() -> None:
     rows = np.ones((len(one), 1, 1), np.uint16)
     routed = dataclasses.replace(one, routed_experts=rows, experts_known=np.ones(len(one), np.bool_))
     assert "routed_experts" not in verl_batch.records([one, two])["tensors"]
-    with pytest.raises(UsageError, match="has no routed experts, and others"):
-        verl_batch.records([routed, two])
+    for mixed in ([routed, two], [two, routed]):
+        with pytest.raises(UsageError, match="has no routed experts, and others"):
+            verl_batch.records(mixed)

@@ -132,6 +132,13 @@ def test_different_rewards_of_one_attempt_are_refused() -> None:
         post_process_rewards(None, [row(0, 1.0), row(0, 0.5)])
 
 
+def test_a_vote_without_a_reward_is_refused_and_not_zero() -> None:
+    bare = row(1, 0.0)
+    bare.reward = None
+    with pytest.raises(UsageError, match="rollout 1 has no reward, which is not 0"):
+        post_process_rewards(None, [row(0, 1.0), bare])
+
+
 def test_a_batch_of_which_nothing_votes_trains_nothing() -> None:
     assert post_process_rewards(None, [row(0, 0.0, remove_sample=True)]) == ([0.0], [0.0])
 

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from trl.experimental.async_grpo.async_grpo_trainer import RolloutQueueDataset
-from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
 from rollbook.errors import ConfigError, UsageError
 from rollbook.rollout import LoadedPolicy, StalenessBound
-from rollbook.run.doors.trl_async import RolloutWorker
 from rollbook.store import RunReader
 from rollbook.trace import Fate, Reason, facts
 from rollbook.trace.sample import samples
 from tests.rollout.made import SMOLLM
 from tests.run.test_runner import CONFIG
 from tests.run.test_stream import Trainee, group_number
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # TRL says of all that is experimental that it may change
+    from trl.experimental.async_grpo.async_grpo_trainer import RolloutQueueDataset
+    from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
+
+    from rollbook.run.doors.trl_async import RolloutWorker
 
 PATIENCE = 30.0
 

@@ -9,6 +9,7 @@ so that a trainer that multiplies by its mask gets exactly 0 and never a NaN.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from rollbook.export.fields import check_sample
 from rollbook.export.fitness import unfit
 from rollbook.trace.sample import Sample
 
-__all__ = ["admitted", "full_experts", "loss_logprobs", "reward_of", "token_advantages", "where"]
+__all__ = ["admitted", "loss_logprobs", "refuse_branches", "reward_of", "token_advantages", "where"]
 
 
 def admitted(samples: Sequence[Sample], *, allow_unfit_logprobs: bool) -> list[Sample]:
@@ -36,6 +37,14 @@ def admitted(samples: Sequence[Sample], *, allow_unfit_logprobs: bool) -> list[S
         if branches.setdefault(sample.branch, sample) is not sample:
             raise UsageError(f"{where(sample)} is there twice: its tokens would train twice")
     return [branches[index] for branches in by_rollout.values() for index in sorted(branches)]
+
+
+def refuse_branches(samples: Sequence[Sample], why: str) -> None:
+    """Raises `UsageError` where two samples, as `admitted` gives them, are of one rollout. `why`: what the trainer
+    lacks for them, and the remedy."""
+    for one, other in pairwise(samples):
+        if (one.run, one.rollout) == (other.run, other.rollout):
+            raise UsageError(f"{where(other)}: {why}")
 
 
 def _check_positions(sample: Sample) -> None:
@@ -62,21 +71,6 @@ def token_advantages(sample: Sample) -> npt.NDArray[np.float32]:
     if sample.advantage is None:
         raise UsageError(f"{where(sample)} has no advantage, for its group was never closed: finish the run")
     return np.where(sample.loss_mask, np.float32(sample.advantage), np.float32(0)).astype(np.float32)
-
-
-def full_experts(sample: Sample) -> npt.NDArray[np.int32] | None:
-    """int32, shape (tokens, layers, k): of the pass that each token was sampled from, or would be; None where the
-    sample has none. Raises `UsageError` where they are not known for every token but the first: a trainer that
-    replays them would send the others to expert 0."""
-    if sample.routed_experts is None or sample.experts_known is None:
-        return None
-    if not sample.experts_known[1:].all():
-        gaps = int((~sample.experts_known[1:]).sum())
-        raise UsageError(
-            f"{where(sample)}: the routed experts of {gaps} tokens are not known, and this trainer replays them for "
-            "all; make the samples without experts"
-        )
-    return sample.routed_experts.astype(np.int32)
 
 
 def reward_of(sample: Sample) -> float:

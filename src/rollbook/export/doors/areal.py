@@ -19,6 +19,8 @@ import numpy.typing as npt
 
 from rollbook.export.doors.admission import admitted, loss_logprobs, reward_of
 from rollbook.export.doors.door import Row
+from rollbook.export.doors.padding import padded
+from rollbook.trace.packing import attention_mask
 from rollbook.trace.sample import Sample
 
 __all__ = ["record", "records", "rows"]
@@ -34,24 +36,15 @@ def records(
 
 def record(samples: Sequence[Sample], pad_id: int = 0) -> dict[str, npt.NDArray[Any]]:
     """The dictionary of one attempt."""
-    shape = (len(samples), max(len(sample) for sample in samples))
-    made: dict[str, npt.NDArray[Any]] = {
-        "input_ids": np.full(shape, pad_id, np.int64),
-        "attention_mask": np.zeros(shape, np.bool_),
-        "loss_mask": np.zeros(shape, np.int64),
-        "logprobs": np.zeros(shape, np.float32),
-        "versions": np.full(shape, -1, np.int64),
-        "turn_ids": np.full(shape, -1, np.int64),
+    return {
+        "input_ids": padded([sample.token_ids for sample in samples], pad_id, np.int64),
+        "attention_mask": attention_mask([len(sample) for sample in samples]),
+        "loss_mask": padded([sample.loss_mask for sample in samples], 0, np.int64),
+        "logprobs": padded([loss_logprobs(sample) for sample in samples], 0, np.float32),
+        "versions": padded([sample.policy_version for sample in samples], -1, np.int64),
+        "turn_ids": padded([sample.turn_id for sample in samples], -1, np.int64),
+        "rewards": np.array([reward_of(sample) for sample in samples], np.float32),
     }
-    for place, sample in enumerate(samples):
-        there = (place, slice(len(sample)))
-        made["input_ids"][there] = sample.token_ids
-        made["attention_mask"][there] = True
-        made["loss_mask"][there] = sample.loss_mask
-        made["logprobs"][there] = loss_logprobs(sample)
-        made["versions"][there] = sample.policy_version
-        made["turn_ids"][there] = sample.turn_id
-    return made | {"rewards": np.array([reward_of(sample) for sample in samples], np.float32)}
 
 
 def rows(records: Sequence[Mapping[str, npt.NDArray[Any]]]) -> list[Row]:

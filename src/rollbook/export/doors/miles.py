@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rollbook.export.doors.admission import admitted, full_experts
+from rollbook.export.doors.admission import admitted
+from rollbook.export.doors.experts import passes
 from rollbook.export.doors.slime import Numbers, core, rows
 from rollbook.trace.sample import Sample
 
@@ -25,9 +26,8 @@ def records(samples: Sequence[Sample], *, allow_unfit_logprobs: bool = False) ->
 
 def record(sample: Sample, numbers: Numbers) -> dict[str, Any]:
     """One `Sample` as a dictionary."""
-    experts = full_experts(sample)
     return core(sample, numbers) | {
-        "rollout_routed_experts": None if experts is None else experts[1:],
+        "rollout_routed_experts": passes(sample),
         "rollout_indexer_topk": None,
         "opd_reverse_kl": None,
         "adapter": None,

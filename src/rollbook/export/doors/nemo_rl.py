@@ -10,13 +10,11 @@ first assistant's. An attempt has one message log, so one of several branches is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from rollbook.errors import UsageError
-from rollbook.export.doors.admission import admitted, loss_logprobs, reward_of, where
+from rollbook.export.doors.admission import admitted, loss_logprobs, refuse_branches, reward_of
 from rollbook.export.doors.door import Row
 from rollbook.trace.sample import Sample
 
@@ -26,12 +24,11 @@ __all__ = ["record", "records", "rows"]
 def records(samples: Sequence[Sample], *, allow_unfit_logprobs: bool = False) -> list[dict[str, Any]]:
     """One `Completion` as a dictionary for each attempt; arrays become tensors in the trainer."""
     taken = admitted(samples, allow_unfit_logprobs=allow_unfit_logprobs)
-    for one, other in pairwise(taken):
-        if (one.run, one.rollout) == (other.run, other.rollout):
-            raise UsageError(
-                f"{where(other)}: NeMo-RL has one message log for each attempt, and this one has several branches; use "
-                "the door nemo_rl_batch, or a context policy that keeps one"
-            )
+    refuse_branches(
+        taken,
+        "NeMo-RL has one message log for each attempt, and this one has several branches; use the door nemo_rl_batch, "
+        "or a context policy that keeps one",
+    )
     return [record(sample) for sample in taken]
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from rollbook.export.doors.admission import admitted, loss_logprobs, reward_of, token_advantages
 from rollbook.export.doors.door import Row
+from rollbook.export.doors.padding import padded
 from rollbook.trace.sample import Sample
 
 __all__ = ["records", "rows"]
@@ -28,20 +29,11 @@ def records(
 ) -> dict[str, npt.NDArray[Any]]:
     """The columns, as arrays. `pad_id`: the id behind a shorter row."""
     taken = admitted(samples, allow_unfit_logprobs=allow_unfit_logprobs)
-    shape = (len(taken), max(len(sample) for sample in taken))
-    made: dict[str, npt.NDArray[Any]] = {
-        "input_ids": np.full(shape, pad_id, np.int64),
-        "token_mask": np.zeros(shape, np.int64),
-        "generation_logprobs": np.zeros(shape, np.float32),
-        "advantages": np.zeros(shape, np.float32),
-    }
-    for place, sample in enumerate(taken):
-        there = (place, slice(len(sample)))
-        made["input_ids"][there] = sample.token_ids
-        made["token_mask"][there] = sample.loss_mask
-        made["generation_logprobs"][there] = loss_logprobs(sample)
-        made["advantages"][there] = token_advantages(sample)
-    return made | {
+    return {
+        "input_ids": padded([sample.token_ids for sample in taken], pad_id, np.int64),
+        "token_mask": padded([sample.loss_mask for sample in taken], 0, np.int64),
+        "generation_logprobs": padded([loss_logprobs(sample) for sample in taken], 0, np.float32),
+        "advantages": padded([token_advantages(sample) for sample in taken], 0, np.float32),
         "input_lengths": np.array([len(sample) for sample in taken], np.int64),
         "sample_mask": np.ones(len(taken), np.float32),
         "total_reward": np.array([reward_of(sample) for sample in taken], np.float32),

@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rollbook.errors import UsageError
-from rollbook.export.doors.admission import admitted, full_experts, loss_logprobs, token_advantages, where
+from rollbook.export.doors.admission import admitted, loss_logprobs, token_advantages, where
 from rollbook.export.doors.door import Row
+from rollbook.export.doors.experts import by_token, passes
 from rollbook.trace.sample import Sample
 
 __all__ = ["record", "records", "rows"]
@@ -55,11 +56,11 @@ def _temperature(sample: Sample) -> float:
 
 def _experts(sample: Sample) -> dict[str, Any] | None:
     """``{"data", "shape", "dtype"}``, the fields of prime-rl's `RoutedExperts`."""
-    experts = full_experts(sample)
+    experts = passes(sample)
     if experts is None:
         return None
-    passes = np.concatenate([experts[1:], np.zeros((1, *experts.shape[1:]), np.int32)])
-    return {"data": passes.tobytes(), "shape": list(passes.shape), "dtype": "int32"}
+    rows = np.concatenate([experts, np.zeros((1, *experts.shape[1:]), np.int32)])
+    return {"data": rows.tobytes(), "shape": list(rows.shape), "dtype": "int32"}
 
 
 def rows(records: Sequence[Mapping[str, Any]]) -> list[Row]:
@@ -80,5 +81,4 @@ def _read_experts(given: Mapping[str, Any] | None) -> npt.NDArray[np.int32] | No
     """By sampled token, from a row for the pass over each token."""
     if given is None:
         return None
-    passes = np.frombuffer(given["data"], np.int32).reshape(given["shape"])
-    return np.concatenate([np.full((1, *passes.shape[1:]), -1, np.int32), passes[:-1]])
+    return by_token(np.frombuffer(given["data"], np.int32).reshape(given["shape"])[:-1])

@@ -15,11 +15,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from rollbook.errors import UsageError
-from rollbook.export.doors.admission import admitted, full_experts, reward_of
+from rollbook.export.doors.admission import admitted, reward_of
 from rollbook.export.doors.door import Row
+from rollbook.export.doors.experts import all_passes, by_token
 from rollbook.export.doors.response import full, response
 from rollbook.trace.sample import Sample
 
@@ -42,7 +41,7 @@ def records(samples: Sequence[Sample], *, allow_unfit_logprobs: bool = False) ->
         "trajectory_ids": _trajectories(taken),
         "trajectory_generation_times": None,
         "trajectory_time_splits": None,
-        "rollout_expert_indices": _experts(taken),
+        "rollout_expert_indices": all_passes(taken),
         "rollout_sample_support": None,
         "is_last_step": [place + 1 == len(names) or names[place + 1] != each for place, each in enumerate(names)],
         "env_metrics": None,
@@ -62,14 +61,6 @@ def _trajectories(samples: Sequence[Sample]) -> list[dict[str, Any]]:
     return ids
 
 
-def _experts(samples: Sequence[Sample]) -> list[npt.NDArray[np.int32]] | None:
-    found = [full_experts(sample) for sample in samples]
-    known = [experts[1:] for experts in found if experts is not None]
-    if known and len(known) < len(found):
-        raise UsageError("some samples of this batch have routed experts and some do not: SkyRL replays all or none")
-    return known or None
-
-
 def rows(records: Mapping[str, Any]) -> list[Row]:
     """What SkyRL reads."""
     return [_row(records, place) for place in range(len(records["response_ids"]))]
@@ -87,5 +78,5 @@ def _row(records: Mapping[str, Any], place: int) -> Row:
         group=name["instance_id"],
         is_last=records["is_last_step"][place],
         truncated=records["stop_reasons"][place] == "length",
-        experts=None if experts is None else np.concatenate([np.full_like(experts[place][:1], -1), experts[place]]),
+        experts=None if experts is None else by_token(experts[place]),
     )

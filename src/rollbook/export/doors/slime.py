@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from rollbook.errors import UsageError
-from rollbook.export.doors.admission import admitted, full_experts, reward_of, where
+from rollbook.export.doors.admission import admitted, reward_of, where
 from rollbook.export.doors.door import Row
+from rollbook.export.doors.experts import by_token, passes
 from rollbook.export.doors.response import full, response, version_runs
 from rollbook.trace.sample import Sample
 
@@ -53,9 +54,8 @@ def records(samples: Sequence[Sample], *, allow_unfit_logprobs: bool = False) ->
 
 def record(sample: Sample, numbers: Numbers) -> dict[str, Any]:
     """One `Sample` as a dictionary."""
-    experts = full_experts(sample)
     return core(sample, numbers) | {
-        "rollout_routed_experts": None if experts is None else experts[1:],
+        "rollout_routed_experts": passes(sample),
         "rollout_top_p_token_ids": None,
         "rollout_top_p_token_offsets": None,
         "custom_rm_path": None,
@@ -122,5 +122,5 @@ def _row(record: dict[str, Any]) -> Row:
         rollout=record["rollout_id"],
         group=record["group_index"],
         truncated=record["status"] == "truncated",
-        experts=None if experts is None else np.concatenate([np.full((1, *experts.shape[1:]), -1, np.int32), experts]),
+        experts=None if experts is None else by_token(experts),
     )

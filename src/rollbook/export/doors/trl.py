@@ -14,13 +14,12 @@ loss.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from rollbook.errors import UsageError
-from rollbook.export.doors.admission import admitted, where
+from rollbook.export.doors.admission import admitted, refuse_branches
 from rollbook.export.doors.door import Row
 from rollbook.export.doors.response import full, response
 from rollbook.trace.node import TokenIds
@@ -34,12 +33,11 @@ _NAMES = ("prompt_ids", "completion_ids", "logprobs", "env_mask", "reward", "rol
 def records(samples: Sequence[Sample], *, allow_unfit_logprobs: bool = False) -> dict[str, list[Any]]:
     """The columns of a batch, a row for each rollout. Raises `UsageError` where one gives several samples."""
     taken = admitted(samples, allow_unfit_logprobs=allow_unfit_logprobs)
-    for one, other in pairwise(taken):
-        if (one.run, one.rollout) == (other.run, other.rollout):
-            raise UsageError(
-                f"{where(other)}: TRL's rollout_func has one row for each prompt, and this rollout has several "
-                "branches; use an agent and a context policy that keep one, or a door that takes several (trl_async)"
-            )
+    refuse_branches(
+        taken,
+        "TRL's rollout_func has one row for each prompt, and this rollout has several branches; use an agent and a "
+        "context policy that keep one, or a door that takes several (trl_async)",
+    )
     return columns(record(sample) for sample in taken)
 
 

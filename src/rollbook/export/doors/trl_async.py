@@ -45,7 +45,10 @@ def record(sample: Sample, group_id: int, version: int | None = None) -> dict[st
     """One `RolloutSample` as a dictionary, without messages: the trainer reads none."""
     advantages = token_advantages(sample)[sample.loss_mask]
     if (advantages != advantages[0]).any():
-        raise UsageError(f"{where(sample)}: its turns have advantages of their own, and TRL's row holds one for all")
+        raise UsageError(
+            f"{where(sample)}: its turns have advantages of their own, and TRL's row holds one for all; close the "
+            "groups with another estimator (`rollbook score RUN --estimator dr_grpo --keep`)"
+        )
     oldest = version if sample.min_version is None else sample.min_version
     if oldest is None:
         raise UsageError(

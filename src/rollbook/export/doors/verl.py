@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from rollbook.export.doors.admission import admitted, full_experts, reward_of
+from rollbook.export.doors.admission import admitted, reward_of
 from rollbook.export.doors.door import Row
+from rollbook.export.doors.experts import by_token, passes
 from rollbook.export.doors.response import full, response
 from rollbook.trace.sample import Sample
 
@@ -31,13 +32,13 @@ def records(samples: Sequence[Sample], *, allow_unfit_logprobs: bool = False) ->
 
 def record(sample: Sample) -> dict[str, Any]:
     """The keyword arguments of one `AgentLoopOutput`."""
-    cut, experts = response(sample), full_experts(sample)
+    cut, experts = response(sample), passes(sample)
     return {
         "prompt_ids": cut.prompt_ids,
         "response_ids": cut.response_ids,
         "response_mask": cut.mask,
         "response_logprobs": cut.logprobs,
-        "routed_experts": None if experts is None else experts[1:].astype(np.int16),
+        "routed_experts": None if experts is None else experts.astype(np.int16),
         "reward_score": reward_of(sample),
         "num_turns": len(np.unique(sample.turn_id[sample.sampled])),
         "metrics": {},
@@ -75,12 +76,6 @@ def _row(record: dict[str, Any]) -> Row:
         reward=record["reward_score"],
         rollout=extra["rollout_id"],
         group=extra["group_id"],
-        is_last=None,
         truncated=extra["truncated"],
-        experts=None if record["routed_experts"] is None else _behind_a_gap(record["routed_experts"]),
+        experts=None if record["routed_experts"] is None else by_token(record["routed_experts"]),
     )
-
-
-def _behind_a_gap(given: Any) -> Any:
-    """Rows that begin with the pass that sampled token 1, with one of -1 for token 0."""
-    return np.concatenate([np.full((1, *given.shape[1:]), -1, np.int32), given.astype(np.int32)])

@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rollbook.errors import UsageError
-from rollbook.export.doors.admission import admitted, full_experts, reward_of, token_advantages, where
+from rollbook.export.doors.admission import admitted, reward_of, token_advantages, where
 from rollbook.export.doors.door import Row
+from rollbook.export.doors.experts import all_passes, by_token
 from rollbook.export.doors.response import full, response
 from rollbook.trace.sample import Sample
 
@@ -56,9 +57,8 @@ def records(
         logprobs[index, :length] = each.logprobs
         scores[index, length - 1] = reward_of(sample)
         advantages[index, :length] = token_advantages(sample)[sample.prompt_len :]
-    tensors = {} if taken[0].routed_experts is None else {"routed_experts": _experts(taken, prompts, ids.shape)}
     return {
-        "tensors": tensors
+        "tensors": _experts(taken, prompts, ids.shape)
         | {
             "prompts": ids[:, :prompts],
             "responses": ids[:, prompts:],
@@ -78,18 +78,17 @@ def records(
     }
 
 
-def _experts(samples: Sequence[Sample], prompts: int, shape: tuple[int, int]) -> npt.NDArray[np.int16]:
-    """A row for each column, of the pass over its token; 0 in the padding and for the last token."""
-    found: npt.NDArray[np.int16] | None = None
-    for index, sample in enumerate(samples):
-        experts = full_experts(sample)
-        if experts is None:
-            raise UsageError(f"{where(sample)} has no routed experts, and others of this batch have")
-        if found is None:
-            found = np.zeros((*shape, *experts.shape[1:]), np.int16)
+def _experts(samples: Sequence[Sample], prompts: int, shape: tuple[int, int]) -> dict[str, npt.NDArray[Any]]:
+    """A row for each column, of the pass over its token; 0 in the padding and for the last token. Empty where there are
+    none."""
+    found = all_passes(samples)
+    if found is None:
+        return {}
+    columns = np.zeros((*shape, *found[0].shape[1:]), np.int16)
+    for index, (sample, each) in enumerate(zip(samples, found, strict=True)):
         start = prompts - sample.prompt_len
-        found[index, start : start + len(sample) - 1] = experts[1:]
-    return np.zeros((*shape, 0, 0), np.int16) if found is None else found
+        columns[index, start : start + len(each)] = each
+    return {"routed_experts": columns}
 
 
 def _columns(samples: Sequence[Sample], lengths: Sequence[int], limit: int | None, what: str) -> int:
@@ -141,10 +140,5 @@ def _row(tensors: Mapping[str, npt.NDArray[Any]], named: Mapping[str, npt.NDArra
         group=named["uid"][index],
         weight=float(tensors["rollout_weight"][index]),
         truncated=bool(named["truncated"][index]),
-        experts=_read_experts(tensors["routed_experts"][index][there]) if "routed_experts" in tensors else None,
+        experts=by_token(tensors["routed_experts"][index][there][:-1]) if "routed_experts" in tensors else None,
     )
-
-
-def _read_experts(passes: npt.NDArray[np.int16]) -> npt.NDArray[np.int32]:
-    """By sampled token, from a row for the pass over each token."""
-    return np.concatenate([np.full((1, *passes.shape[1:]), -1, np.int32), passes[:-1].astype(np.int32)])

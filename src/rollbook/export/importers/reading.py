@@ -46,11 +46,8 @@ class ReadReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_into(sink: Sink, importer: Importer, path: Path, book: Book, *, skip_bad: bool = False) -> ReadReport:
     """Put the traces of a file into `sink`. Raises `UsageError` with the row's place."""
-    count, skipped, told = (
-        dict.fromkeys(("rows", "rollouts", "text_only", "without_reward", "sampled"), 0),
-        0,
-        list[str](),
-    )
+    count = dict.fromkeys(("rows", "rollouts", "text_only", "without_reward", "sampled"), 0)
+    skipped, told = 0, list[str]()
     for row in importer.module.rows(path):
         count["rows"] += 1
         book.place = row.place

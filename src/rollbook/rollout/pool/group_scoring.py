@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 
-from rollbook.envs import call_foreign
-from rollbook.errors import RollbookError
+from rollbook.envs.foreign import clean_up
 from rollbook.rewards import Outcome, decide, outcome_of
 from rollbook.rewards.dispositions import PRODUCER
 from rollbook.rewards.group_scoring import compared, score_group
@@ -81,15 +80,7 @@ class EnvGroupScoring:
         try:
             return await score_group(env, traces, seconds=self.limits.score_timeout)
         finally:
-            await _clean_up(env.cleanup, self.limits.cleanup_timeout)
-
-
-async def _clean_up(cleanup: Callable[[], Awaitable[None]], seconds: float) -> None:
-    """What goes wrong in it says nothing of the rewards."""
-    try:
-        await call_foreign(seconds, cleanup)
-    except RollbookError:
-        return
+            await clean_up(env, self.limits.cleanup_timeout)
 
 
 def reward_annotations(rewards: dict[str, Reward], judged: Sequence[Judgement]) -> list[Annotation]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -146,11 +146,13 @@ def post_process_rewards(args: Any, samples: Sequence[SlimeSample]) -> tuple[lis
 
     Each attempt of a group votes once, however many samples it has; what is removed votes not and gets 0. Recorded
     advantages (in the metadata of samples from a file) are used as they are, where every voting sample has one. Raises
-    `UsageError` where samples of one attempt have different rewards.
+    `UsageError` where samples of one attempt have different rewards, or one that votes has none.
     """
     del args
     rewards = [float(sample.reward or 0.0) for sample in samples]
     voting = [index for index, sample in enumerate(samples) if not sample.remove_sample]
+    if bare := [samples[index].rollout_id for index in voting if samples[index].reward is None]:
+        raise UsageError(f"rollout {bare[0]} has no reward, which is not 0: mark its samples with remove_sample")
     recorded: list[float | None] = [(samples[index].metadata or {}).get("advantage") for index in voting]
     given = [0.0] * len(samples)
     known = [float(each) for each in recorded if each is not None]
@@ -158,19 +160,22 @@ def post_process_rewards(args: Any, samples: Sequence[SlimeSample]) -> tuple[lis
         for index, each in zip(voting, known, strict=True):
             given[index] = each
         return rewards, given
-    for group in {samples[index].group_index: None for index in voting}:
+    for group in dict.fromkeys(samples[index].group_index for index in voting):
         members = [index for index in voting if samples[index].group_index == group]
-        advantages = _advantages({index: (str(samples[index].rollout_id), rewards[index]) for index in members})
+        advantages = _advantages((str(samples[index].rollout_id), rewards[index]) for index in members)
         for index in members:
             given[index] = advantages[str(samples[index].rollout_id)]
     return rewards, given
 
 
-def _advantages(rows: dict[int, tuple[str, float]]) -> dict[str, float]:
+def _advantages(rows: Iterable[tuple[str, float]]) -> dict[str, float]:
     """By rollout, of one group; `rows`: (rollout, reward) of each sample."""
     votes: dict[str, Vote] = {}
-    for rollout, reward in rows.values():
+    for rollout, reward in rows:
         if votes.setdefault(rollout, Vote(rollout=rollout, reward=reward)).reward != reward:
-            raise UsageError(f"samples of rollout {rollout} have different rewards")
+            raise UsageError(
+                f"samples of rollout {rollout} have different rewards: the reward is of the whole attempt, so give "
+                "each of its samples the same"
+            )
     (credit,) = estimate(ESTIMATORS[DEFAULT_ESTIMATOR], [list(votes.values())])
     return credit.values

@@ -33,7 +33,6 @@ from rollbook.run.config import RunConfig
 from rollbook.run.live_run import RunOptions
 from rollbook.run.stream import ClosedGroup, open_stream
 from rollbook.trace import Message, Trace
-from rollbook.trace.sample import samples
 
 __all__ = ["RolloutWorker"]
 
@@ -179,10 +178,7 @@ def _metrics(group: ClosedGroup) -> dict[str, float | tuple[float, float]]:
 
 def _rows(group: ClosedGroup, trace: Trace, number: int) -> Iterator[RolloutSample]:
     """TRL's rows of one rollout."""
-    decided = next(each.disposition for each in group.outcomes if each.rollout == trace.id)
-    turns = dict(next((each.turns[trace.id] for each in group.advantages if trace.id in each.turns), ()))
-    built = samples(trace, disposition=decided, advantage=group.values[trace.id], turn_advantages=turns)
-    taken = sorted(built, key=lambda sample: sample.branch)
+    taken = sorted(group.samples(trace), key=lambda sample: sample.branch)
     if not taken:
         return
     for sample, fields in zip(taken, records(taken, version=group.version, group_id=number), strict=True):
