@@ -225,6 +225,7 @@ def test_the_stored_form_of_rules_is_read_too() -> None:
         ('{"max_turns": NaN}', "the rule for 'max_turns' is none"),
         ('{"max_turns": {"retry": -1}}', "times must be >= 0"),
         ('{"max_turns": {}}', "the rule for 'max_turns' is none"),
+        ('{"max_turns": "drop", "max_turns": "mask"}', "'max_turns' stands there twice"),
         (" " * (1 << 21), "longer than"),
     ],
 )

@@ -17,7 +17,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -34,8 +34,10 @@ from rollbook.trace.annotation import Annotation, fold
 from rollbook.trace.disposition import DEFAULT_RULES, decide
 from rollbook.trace.ending import Disposition, EndingRules
 from rollbook.trace.facts import dispositions as recorded_dispositions
+from rollbook.trace.facts import rewards as recorded_rewards
 from rollbook.trace.message import canonical_bytes
 from rollbook.trace.protocols import TraceSource
+from rollbook.trace.rescored import rescored_all
 from rollbook.trace.trace import Trace
 
 __all__ = ["Dedupe", "Select", "SftReport", "export_sft"]
@@ -138,15 +140,15 @@ def export_sft(
     path, facts = Path(out), fold(source.annotations() if annotations is None else annotations)
     refuse_taken(path, overwrite=overwrite)
     decided = {**recorded_dispositions(facts), **(dispositions or {})}
-    left_out = Counter[str]()
-    candidates = list(_candidates(source, rules, decided, threshold, left_out))
+    rewards, left_out = recorded_rewards(facts), Counter[str]()
+    candidates = list(_candidates(rescored_all(source.traces(), rewards), rules, decided, threshold, left_out))
     chosen = _choose(candidates, choice, kept, left_out)
     if not chosen:
         why = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items())) or "there are no traces"
         raise UsageError(f"no rollout of this run is left to imitate: {why}")
     with replacing(account_beside(path), overwrite=overwrite) as account, replacing(path, overwrite=overwrite) as file:
         turns = foreign = 0
-        for place, trace in enumerate(source.traces()):
+        for place, trace in enumerate(rescored_all(source.traces(), rewards)):
             if place in chosen:
                 said = conversation(trace)
                 file.write(_line(trace, said, split))
@@ -177,14 +179,14 @@ def _named(kind: type[Select] | type[Dedupe], value: str) -> Any:
 
 
 def _candidates(
-    source: TraceSource,
+    traces: Iterable[Trace],
     rules: EndingRules,
     decided: Mapping[str, Disposition],
     threshold: float | None,
     left_out: Counter[str],
 ) -> Iterator[_Candidate]:
     """The rollouts that may be imitated; the others are counted."""
-    for place, trace in enumerate(source.traces()):
+    for place, trace in enumerate(traces):
         disposition = decided.get(trace.id)
         found = _candidate(trace, place, decide(trace, rules) if disposition is None else disposition, threshold)
         if isinstance(found, str):

@@ -9,6 +9,7 @@ unless it is asked for; what is written is a further step of annotations, and th
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -59,9 +60,11 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
 def read_rules(path: Path) -> Rules:
     """The rules in a file; raises `ConfigError`."""
     try:
-        if path.stat().st_size > MOST_BYTES:
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
             raise ConfigError(f"the rules {path} are longer than {MOST_BYTES} bytes: they are one line a reason")
-        plain: Any = json.loads(path.read_text(encoding="utf-8"))
+        plain: Any = json.loads(text.decode("utf-8"), object_pairs_hook=_unambiguous)
     except OSError as error:
         raise ConfigError(f"the rules {path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -69,6 +72,15 @@ def read_rules(path: Path) -> Rules:
     if not isinstance(plain, dict):
         raise ConfigError(f'the rules {path} must be one table, e.g. {{"max_turns": "drop"}}')
     return rules_from(cast("dict[str, Any]", plain))
+
+
+def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A table; raises `ValueError` where a name stands twice, for nobody knows which is meant."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise ValueError(f"{twice[:80]!a} stands there twice")
+    return table
 
 
 def rules_from(plain: Mapping[str, Any]) -> Rules:

@@ -3,8 +3,9 @@
 A pickle is a program for a stack machine, and Python's own reader imports and calls whatever the program names. This
 one is a machine of its own: it knows the instructions that build containers, numbers and texts, and a short table of
 names (`_KNOWN`) that stand for a fixed meaning here; every other name and instruction is refused, and nothing is ever
-imported. References are shared and never copied, so what comes back may be larger to walk than it is to hold, by at most
-`MOST_SHARED` (`rollbook.export.importers.unfolded`). Keys are texts and numbers, for the hash of a tuple walks it whole.
+imported. References are shared and never copied, so what comes back may be larger to walk than it is to hold, by at
+most `MOST_SHARED` (`rollbook.export.importers.unfolded`). Keys are texts and numbers, for the hash of a tuple walks it
+whole.
 
 Tensors come back as numpy views of their storage, which the caller's `storage` gives.
 """
