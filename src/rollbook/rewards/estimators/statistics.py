@@ -15,8 +15,6 @@ __all__ = ["EQUAL_WITHIN", "centred", "constant", "deviation", "largest", "mean"
 
 EQUAL_WITHIN = 1e-6
 """Numbers that differ by less than this share of the largest one are equal: a few roundings of a float32."""
-SMALLEST = 1e-200
-"""Numbers that differ by less are equal too: a spread of theirs could not be squared or divided by."""
 ROUNDING = 1e-12
 """The share of the largest number by which a mean may be off, generously; who is no further from it stands on it."""
 
@@ -28,7 +26,7 @@ def constant(values: Collection[float], noise: float = 0.0) -> bool:
     differences of larger numbers."""
     if len(values) < 2:
         return True
-    return max(values) - min(values) <= max(EQUAL_WITHIN * largest(values), noise, SMALLEST)
+    return max(values) - min(values) <= max(EQUAL_WITHIN * largest(values), noise)
 
 
 def largest(values: Collection[float]) -> float:
