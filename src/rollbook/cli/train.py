@@ -24,6 +24,7 @@ from rollbook.rollout import Limits
 from rollbook.rollout.breaker import InfrastructureDown
 from rollbook.run import Access, RunConfig
 from rollbook.run.training_config import CORRECTIONS, StepRow, TrainingConfig, TrainingReport
+from rollbook.trace import RolloutFailure
 
 __all__ = ["command"]
 
@@ -124,7 +125,7 @@ def _train(
         return asyncio.run(module.train_run(config, folder, access=access, told=tell))
     except KeyboardInterrupt as error:
         raise Stopped(f"stopped; what was recorded is kept in {folder}, a training begins anew") from error
-    except InfrastructureDown as error:
+    except (InfrastructureDown, RolloutFailure) as error:
         raise Failed(f"{told(error)}\nWhat was recorded is kept in {folder}") from error
 
 

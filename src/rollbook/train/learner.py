@@ -11,6 +11,7 @@ the weights that the batch was trained on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -56,8 +57,8 @@ class LearnerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The longest gradient; a longer one is scaled down."""
 
     def __post_init__(self) -> None:
-        if not (self.lr > 0 and self.max_norm > 0):
-            raise ConfigError(f"'lr' and 'max_norm' are above 0, not {self.lr:g} and {self.max_norm:g}")
+        if not (0 < self.lr < math.inf and self.max_norm > 0):
+            raise ConfigError(f"'lr' and 'max_norm' are numbers above 0, not {self.lr:g} and {self.max_norm:g}")
 
 
 class Learned(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +140,8 @@ class Learner:
 
     def step(self, samples: Sequence[Sample], *, version: int | None = None) -> Learned:
         """Learn from the batch. Where it teaches nothing the weights stay as they are, momentum included. Raises as
-        `gradient`, and `UsageError` where the gradient is not finite; the weights are then untouched."""
+        `gradient`, and `UsageError` where the gradient is not finite, the weights are then untouched, or the weights that come
+        of it are not."""
         learned = self.gradient(samples, version=version)
         with_gradient = [each for each in self.model.parameters() if each.grad is not None]
         if not with_gradient:
@@ -148,6 +150,10 @@ class Learner:
         if not np.isfinite(norm):
             raise UsageError(f"the gradient's length is {norm}: lower the learning rate, and look at the mismatch")
         self._optimiser.step()
+        if not all(bool(each.isfinite().all()) for each in with_gradient):
+            raise UsageError(
+                f"after the step some weights are no finite numbers: lower the learning rate (norm {norm:g})"
+            )
         return msgspec.structs.replace(learned, norm=norm)
 
     def _referred(self, batch: MicroBatch) -> torch.Tensor | None:
