@@ -11,7 +11,6 @@ the weights that the batch was trained on.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -27,6 +26,9 @@ from rollbook.train.loss import LossRules, policy_loss
 from rollbook.train.mismatch import compare, together
 
 __all__ = ["Learned", "Learner", "LearnerConfig", "TokenModel"]
+
+LARGEST_LR = 1e3
+"""What is larger is a slip of the pen."""
 
 
 class TokenModel(Protocol):
@@ -57,8 +59,11 @@ class LearnerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The longest gradient; a longer one is scaled down."""
 
     def __post_init__(self) -> None:
-        if not (0 < self.lr < math.inf and self.max_norm > 0):
-            raise ConfigError(f"'lr' and 'max_norm' are numbers above 0, not {self.lr:g} and {self.max_norm:g}")
+        if not (0 < self.lr <= LARGEST_LR and self.max_norm > 0):
+            raise ConfigError(
+                f"'lr' is above 0 and at most {LARGEST_LR:g}, and 'max_norm' above 0, not {self.lr:g} and "
+                f"{self.max_norm:g}"
+            )
 
 
 class Learned(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,8 +145,8 @@ class Learner:
 
     def step(self, samples: Sequence[Sample], *, version: int | None = None) -> Learned:
         """Learn from the batch. Where it teaches nothing the weights stay as they are, momentum included. Raises as
-        `gradient`, and `UsageError` where the gradient is not finite, the weights are then untouched, or the weights that come
-        of it are not."""
+        `gradient`, and `UsageError` where the gradient is not finite (the weights are then untouched), or what comes of
+        the weights is not."""
         learned = self.gradient(samples, version=version)
         with_gradient = [each for each in self.model.parameters() if each.grad is not None]
         if not with_gradient:
