@@ -22,7 +22,7 @@ from rollbook.run.closing_again import Judging, Verdict, close_again
 from rollbook.run.effect import Effect, effect
 from rollbook.run.planning import JUDGED_AGAIN
 from rollbook.store import AnnotationWriter, RunReader
-from rollbook.trace import Annotation, EndingKind, EndingRules, Reason, Rule, Score, facts
+from rollbook.trace import Annotation, EndingKind, EndingRules, Reason, Rule, Score, Trace, facts
 from rollbook.trace.ending import is_reward
 
 __all__ = ["WhatIf", "judging_of", "keep", "next_step", "read_rules", "what_if"]
@@ -53,7 +53,8 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
 
     verdict: Verdict
     rewards: dict[str, facts.Reward]
-    """Of the rollouts whose ending counts as a reward."""
+    """Of the rollouts whose ending counts as a reward, and of those whose ending did and now does not: what was
+    scored."""
     effect: Effect
 
 
@@ -162,8 +163,8 @@ def what_if(
         min_used=was.min_used,
     )
     notes = source.annotations()
-    known = facts.rewards(notes)
-    verdict = close_again(source, judging, known if rewards is None else {**known, **rewards})
+    known, anew = facts.scored_rewards(notes), rewards or {}
+    verdict = close_again(source, judging, {**known, **anew})
     recorded = facts.advantages(notes)
     if recorded:
         values = {rollout: each.advantage for rollout, each in recorded.items()}
@@ -174,9 +175,12 @@ def what_if(
     return WhatIf(
         verdict=verdict,
         rewards={
-            rollout: facts.Reward(total=each.vote)
-            for rollout, each in verdict.outcomes.items()
-            if each.reason in judging.counted and each.vote is not None
+            **{rollout: known.get(rollout) or _own(source.get(rollout)) for rollout in _counted(notes) - anew.keys()},
+            **{
+                rollout: facts.Reward(total=each.vote, counted=True)
+                for rollout, each in verdict.outcomes.items()
+                if each.reason in judging.counted and each.vote is not None
+            },
         },
         effect=effect(
             verdict.outcomes.values(),
@@ -185,6 +189,23 @@ def what_if(
             flat=(len(facts.flat_groups(was_groups)), len(facts.flat_groups(verdict.groups))),
             turned=_turned(was_groups, verdict.groups),
         ),
+    )
+
+
+def _counted(notes: Iterable[Annotation]) -> set[str]:
+    """The rollouts whose ending counts as a reward now."""
+    return {rollout for rollout, each in facts.rewards(notes).items() if each.counted}
+
+
+def _own(trace: Trace) -> facts.Reward:
+    """What the trace itself says of its reward."""
+    tail = trace.tail
+    return facts.Reward(
+        total=tail.reward,
+        parts=tail.reward_parts,
+        turn_rewards=tail.turn_rewards,
+        status=tail.scoring.status,
+        reason=tail.scoring.reason,
     )
 
 
