@@ -30,7 +30,7 @@ def unfolded(plain: Any) -> int:
     while stack:
         value = stack[-1]
         key = id(value)
-        if not isinstance(value, list | tuple | dict) or key in sizes:
+        if not _holds(value) or key in sizes:
             stack.pop()
         elif key in entered:
             sizes[key] = 1 + sum(_size(each, sizes) for each in _inner(value))
@@ -41,11 +41,15 @@ def unfolded(plain: Any) -> int:
             depth += 1
             if depth > _DEEPEST:
                 raise BadRow(f"its data are nested more than {_DEEPEST} deep")
-            deeper = [each for each in _inner(value) if isinstance(each, list | tuple | dict) and id(each) not in sizes]
+            deeper = [each for each in _inner(value) if _holds(each) and id(each) not in sizes]
             if any(id(each) in entered for each in deeper):
                 raise BadRow("its data hold themselves")
             stack += deeper
     return _size(plain, sizes)
+
+
+def _holds(value: Any) -> bool:
+    return isinstance(value, list | tuple | dict)
 
 
 def _inner(value: Any) -> Iterable[Any]:
