@@ -36,6 +36,7 @@ from rollbook.trace import (
     TraceHead,
     facts,
 )
+from rollbook.trace.facts import REWARD
 from tests.export.build import batch, names, sound
 
 ADD = ToolSpec(name="add", description="Adds.", parameters={"type": "object", "properties": {"x": {"type": "number"}}})
@@ -270,3 +271,16 @@ def test_nothing_is_lost_without_a_reason(
         best = {group: max(reward for g, _, reward in members if g == group) for group, _, _ in members}
         assert all(row["reward"] == best[row["task"]] for row in rows)
         assert len({row["task"] for row in rows}) == len(rows)
+
+
+def test_the_reward_that_was_given_later_counts(tmp_path: Path) -> None:
+    sink = MemorySink()
+    for trace in (chat("good", 1.0), chat("bad", 0.0, answer="4", member=1)):
+        sink.seal(trace)
+    sink.annotate(
+        Annotation(producer="p", name=REWARD, rollout=rollout, step=1, value={"total": total})
+        for rollout, total in (("good", 0.0), ("bad", 1.0))
+    )
+    export_sft(sink, tmp_path / "out", threshold=0.5)
+    rows = [json.loads(line) for line in (tmp_path / "out").read_text("utf-8").splitlines()]
+    assert [(row["rollout"], row["reward"]) for row in rows] == [("bad", 1.0)]

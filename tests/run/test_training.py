@@ -163,3 +163,30 @@ def test_the_corrections_are_those_of_the_loss() -> None:
 def test_there_is_no_such_training(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         config(**wrong)
+
+
+class Speechless(Digits):
+    """Nobody gets a reward."""
+
+    async def score(self, trace: Trace) -> float | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return None
+
+
+register("test-speechless", Speechless)
+
+
+def test_a_training_without_a_vote_says_so(tmp_path: Path) -> None:
+    mute = RunConfig(
+        environment="test-speechless", policy="local:tiny", tasks=1, group=2, limits=Limits(max_generation=4)
+    )
+    with pytest.raises(UsageError, match="no rollout had a vote: `rollbook show"):
+        asyncio.run(train_run(config(run=mute, steps=1, held_out=0), tmp_path / "run"))
+
+
+@pytest.mark.parametrize("wrong", [{"lr": float("nan")}, {"lr": float("inf")}, {"kl": float("nan")}])
+def test_numbers_that_nobody_can_learn_with_are_refused_before_anything_is_made(
+    tmp_path: Path, wrong: dict[str, float]
+) -> None:
+    with pytest.raises(ConfigError):
+        asyncio.run(train_run(config(**wrong), tmp_path / "run"))
+    assert not list(tmp_path.iterdir())

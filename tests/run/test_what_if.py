@@ -225,6 +225,7 @@ def test_the_stored_form_of_rules_is_read_too() -> None:
         ('{"max_turns": NaN}', "the rule for 'max_turns' is none"),
         ('{"max_turns": {"retry": -1}}', "times must be >= 0"),
         ('{"max_turns": {}}', "the rule for 'max_turns' is none"),
+        ('{"max_turns": "drop", "max_turns": "mask"}', "'max_turns' stands there twice"),
         (" " * (1 << 21), "longer than"),
     ],
 )
@@ -318,3 +319,30 @@ def test_what_was_too_stale_stays_dropped(tmp_path: Path) -> None:
     assert found.verdict.values[lost] is None
     assert found.verdict.dispositions[lost].rule == "staleness: oldest at most 2"
     assert found.verdict.values[WORKED_EXAMPLE[1].rollout] == pytest.approx(0.2), "four of five others count as 1"
+
+
+def test_what_an_ending_counted_as_is_no_reward_once_it_counts_no_more(tmp_path: Path) -> None:
+    source = judged(tmp_path / "run", WORKED_EXAMPLE, group=8)
+    lost, cut = WORKED_EXAMPLE[6].rollout, WORKED_EXAMPLE[5].rollout
+    counts = what_if(source, rules=rules_from({"error": {"reward": -1.0}, "max_turns": {"reward": -1.0}}))
+    keep(source, counts.verdict, counts.rewards)
+    assert facts.rewards(source.annotations())[lost].total == -1.0
+    scored = what_if(source, rules=rules_from({"error": "score", "max_turns": "score"}))
+    assert scored.verdict.values[lost] is None, "nobody gave it a reward"
+    assert scored.verdict.outcomes[cut].vote == 0.0, "and this one had another"
+    keep(source, scored.verdict, scored.rewards)
+    now = facts.rewards(source.annotations())
+    assert (now[lost].total, now[cut].total) == (None, 0.0)
+
+
+def test_what_was_scored_again_counts_once_an_ending_counts_no_more(tmp_path: Path) -> None:
+    source = judged(tmp_path / "run", WORKED_EXAMPLE, group=8)
+    cut = WORKED_EXAMPLE[5].rollout
+    plain = what_if(source)
+    keep(source, plain.verdict, {cut: facts.Reward(total=0.5)})
+    counts = what_if(source, rules=rules_from({"max_turns": {"reward": -1.0}}))
+    keep(source, counts.verdict, counts.rewards)
+    again = what_if(source)
+    assert again.rewards[cut].total == again.verdict.outcomes[cut].reward == 0.5
+    anew = what_if(source, rewards={cut: facts.Reward(total=0.75)})
+    assert (anew.rewards, anew.verdict.outcomes[cut].reward) == ({}, 0.75)

@@ -22,7 +22,7 @@ from rollbook.train.batch import micro_batches
 from rollbook.train.learner import Learner, LearnerConfig
 from rollbook.train.loss import Correction, LossRules
 from tests.export.build import end, start, turn
-from tests.train.made import Logits, Toy, gradient, kept, member, same, trained
+from tests.train.made import VOCABULARY, Logits, Toy, gradient, kept, member, same, trained
 
 PLAIN = LearnerConfig(loss=LossRules(correction=Correction.NONE))
 
@@ -231,6 +231,14 @@ def test_a_gradient_that_is_not_finite_leaves_the_weights_alone() -> None:
     with pytest.raises(UsageError, match="gradient"):
         Learner(model, PLAIN).step(trained(group()))
     assert torch.equal(model.embedding.detach(), before)
+
+
+def test_weights_that_are_no_numbers_any_more_go_nowhere() -> None:
+    model = Toy()
+    with torch.no_grad():
+        model.embedding[VOCABULARY - 1] = float("inf")  # of a token that no row has
+    with pytest.raises(UsageError, match="some weights are no finite numbers"):
+        Learner(model, PLAIN).step(trained(group()))
 
 
 @hypothesis_settings(max_examples=25, deadline=None)

@@ -80,6 +80,7 @@ async def train_run(
 
     Raises `UsageError` with the remedy, and what a run raises.
     """
+    learns = _learner_config(config)
     env = make(config.run.environment, **config.run.options)
     steps, each = config.steps, config.run.tasks
     tasks, held_out = split_tasks(env, train=steps * each, held_out=config.held_out, seed=config.run.seed)
@@ -89,7 +90,7 @@ async def train_run(
     torch.manual_seed(config.run.seed)
     trainee = await _trainee(config, weights, access or Access())
     before = await _tried(config, trainee, held_out, start)
-    learner = _learner(config, trainee.weights)
+    learner = Learner(trainee.weights.model, learns, reference=trainee.weights.reference() if learns.loss.kl else None)
     rows: list[StepRow] = []
 
     def tell(row: StepRow) -> None:
@@ -109,6 +110,11 @@ async def train_run(
     ) as stream:
         rollouts = _Rollouts(stream, trainee, each, tell)
         await train(rollouts, learner, rollouts.learned)
+    if not rows:
+        raise UsageError(
+            f"nothing was learned, for no rollout had a vote: `rollbook show {folder}` tells how they ended, and which "
+            "rule decided"
+        )
     after = await _tried(config, trainee, held_out, end)
     return _report(config, folder, rows, before, after)
 
@@ -190,13 +196,10 @@ async def _remote(
     return _Trainee(loaded=loaded, control=control, weights=weights)
 
 
-def _learner(config: TrainingConfig, weights: TrainedWeights) -> Learner:
+def _learner_config(config: TrainingConfig) -> LearnerConfig:
+    """Raises `ConfigError`."""
     loss = LossRules(correction=Correction(config.correction), kl=config.kl, max_lag=config.max_lag)
-    return Learner(
-        weights.model,
-        LearnerConfig(lr=config.lr, loss=loss, budget=config.budget),
-        reference=weights.reference() if config.kl else None,
-    )
+    return LearnerConfig(lr=config.lr, loss=loss, budget=config.budget)
 
 
 class _Rollouts:

@@ -9,6 +9,7 @@ unless it is asked for; what is written is a further step of annotations, and th
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +22,7 @@ from rollbook.run.closing_again import Judging, Verdict, close_again
 from rollbook.run.effect import Effect, effect
 from rollbook.run.planning import JUDGED_AGAIN
 from rollbook.store import AnnotationWriter, RunReader
-from rollbook.trace import Annotation, EndingKind, EndingRules, Reason, Rule, Score, facts
+from rollbook.trace import Annotation, EndingKind, EndingRules, Reason, Rule, Score, Trace, facts
 from rollbook.trace.ending import is_reward
 
 __all__ = ["WhatIf", "judging_of", "keep", "next_step", "read_rules", "what_if"]
@@ -52,16 +53,19 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
 
     verdict: Verdict
     rewards: dict[str, facts.Reward]
-    """Of the rollouts whose ending counts as a reward."""
+    """Of the rollouts whose ending counts as a reward, and of those whose ending did and now does not: what was
+    scored."""
     effect: Effect
 
 
 def read_rules(path: Path) -> Rules:
     """The rules in a file; raises `ConfigError`."""
     try:
-        if path.stat().st_size > MOST_BYTES:
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
             raise ConfigError(f"the rules {path} are longer than {MOST_BYTES} bytes: they are one line a reason")
-        plain: Any = json.loads(path.read_text(encoding="utf-8"))
+        plain: Any = json.loads(text.decode("utf-8"), object_pairs_hook=_unambiguous)
     except OSError as error:
         raise ConfigError(f"the rules {path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -69,6 +73,15 @@ def read_rules(path: Path) -> Rules:
     if not isinstance(plain, dict):
         raise ConfigError(f'the rules {path} must be one table, e.g. {{"max_turns": "drop"}}')
     return rules_from(cast("dict[str, Any]", plain))
+
+
+def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A table; raises `ValueError` where a name stands twice, for nobody knows which is meant."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise ValueError(f"{twice[:80]!a} stands there twice")
+    return table
 
 
 def rules_from(plain: Mapping[str, Any]) -> Rules:
@@ -148,8 +161,8 @@ def what_if(
         min_used=was.min_used,
     )
     notes = source.annotations()
-    known = facts.rewards(notes)
-    verdict = close_again(source, judging, known if rewards is None else {**known, **rewards})
+    known, anew = facts.scored_rewards(notes), rewards or {}
+    verdict = close_again(source, judging, {**known, **anew})
     recorded = facts.advantages(notes)
     if recorded:
         values = {rollout: each.advantage for rollout, each in recorded.items()}
@@ -160,9 +173,12 @@ def what_if(
     return WhatIf(
         verdict=verdict,
         rewards={
-            rollout: facts.Reward(total=each.vote)
-            for rollout, each in verdict.outcomes.items()
-            if each.reason in judging.counted and each.vote is not None
+            **{rollout: known.get(rollout) or _own(source.get(rollout)) for rollout in _counted(notes) - anew.keys()},
+            **{
+                rollout: facts.Reward(total=each.vote, counted=True)
+                for rollout, each in verdict.outcomes.items()
+                if each.reason in judging.counted and each.vote is not None
+            },
         },
         effect=effect(
             verdict.outcomes.values(),
@@ -171,6 +187,23 @@ def what_if(
             flat=(len(facts.flat_groups(was_groups)), len(facts.flat_groups(verdict.groups))),
             turned=_turned(was_groups, verdict.groups),
         ),
+    )
+
+
+def _counted(notes: Iterable[Annotation]) -> set[str]:
+    """The rollouts whose ending counts as a reward now."""
+    return {rollout for rollout, each in facts.rewards(notes).items() if each.counted}
+
+
+def _own(trace: Trace) -> facts.Reward:
+    """What the trace itself says of its reward."""
+    tail = trace.tail
+    return facts.Reward(
+        total=tail.reward,
+        parts=tail.reward_parts,
+        turn_rewards=tail.turn_rewards,
+        status=tail.scoring.status,
+        reason=tail.scoring.reason,
     )
 
 

@@ -37,6 +37,7 @@ __all__ = [
     "flat_groups",
     "mismatches",
     "rewards",
+    "scored_rewards",
     "stalenesses",
 ]
 
@@ -118,6 +119,8 @@ class Reward(msgspec.Struct, frozen=True, kw_only=True):
     status: ScoringStatus = ScoringStatus.SCORED
     reason: str = ""
     """Why scoring failed; empty otherwise."""
+    counted: bool = False
+    """True where nobody scored it: a what-if counted its ending as this much, until the groups are closed again."""
 
 
 class StaleBy(StrEnum):
@@ -190,6 +193,15 @@ def dispositions(annotations: Iterable[Annotation]) -> dict[str, Disposition]:
 def rewards(annotations: Iterable[Annotation]) -> dict[str, Reward]:
     """The reward of each rollout that was scored again."""
     return _newest(annotations, REWARD, Reward)
+
+
+def scored_rewards(annotations: Iterable[Annotation]) -> dict[str, Reward]:
+    """The same without those that a what-if counted: what a scorer said last, where it was asked again."""
+    return _newest((each for each in annotations if not _counted(each)), REWARD, Reward)
+
+
+def _counted(annotation: Annotation) -> bool:
+    return annotation.name == REWARD and annotation.node is None and fact(annotation, Reward).counted
 
 
 def closed_groups(members: Mapping[str, Advantage]) -> dict[GroupKey, GroupAdvantages]:

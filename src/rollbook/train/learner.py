@@ -27,6 +27,9 @@ from rollbook.train.mismatch import compare, together
 
 __all__ = ["Learned", "Learner", "LearnerConfig", "TokenModel"]
 
+LARGEST_LR = 1e3
+"""What is larger is a slip of the pen."""
+
 
 class TokenModel(Protocol):
     """A model that gives the logprobs of tokens, with a gradient."""
@@ -56,8 +59,11 @@ class LearnerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The longest gradient; a longer one is scaled down."""
 
     def __post_init__(self) -> None:
-        if not (self.lr > 0 and self.max_norm > 0):
-            raise ConfigError(f"'lr' and 'max_norm' are above 0, not {self.lr:g} and {self.max_norm:g}")
+        if not (0 < self.lr <= LARGEST_LR and self.max_norm > 0):
+            raise ConfigError(
+                f"'lr' is above 0 and at most {LARGEST_LR:g}, and 'max_norm' above 0, not {self.lr:g} and "
+                f"{self.max_norm:g}"
+            )
 
 
 class Learned(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +145,8 @@ class Learner:
 
     def step(self, samples: Sequence[Sample], *, version: int | None = None) -> Learned:
         """Learn from the batch. Where it teaches nothing the weights stay as they are, momentum included. Raises as
-        `gradient`, and `UsageError` where the gradient is not finite; the weights are then untouched."""
+        `gradient`, and `UsageError` where the gradient is not finite (the weights are then untouched), or what comes of
+        the weights is not."""
         learned = self.gradient(samples, version=version)
         with_gradient = [each for each in self.model.parameters() if each.grad is not None]
         if not with_gradient:
@@ -148,6 +155,10 @@ class Learner:
         if not np.isfinite(norm):
             raise UsageError(f"the gradient's length is {norm}: lower the learning rate, and look at the mismatch")
         self._optimiser.step()
+        if not all(bool(each.isfinite().all()) for each in with_gradient):
+            raise UsageError(
+                f"after the step some weights are no finite numbers: lower the learning rate (norm {norm:g})"
+            )
         return msgspec.structs.replace(learned, norm=norm)
 
     def _referred(self, batch: MicroBatch) -> torch.Tensor | None:

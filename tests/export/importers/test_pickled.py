@@ -202,3 +202,61 @@ def test_no_tensor_reaches_beyond_its_storage(
 ) -> None:
     with pytest.raises(BadRow):
         unpickle(tensor(size, stride, offset, length), six)
+
+
+DOUBLED_TUPLE = b")q\x000" + b"h\x00h\x00\x86q\x000" * 60 + b"h\x00"
+
+
+@pytest.mark.parametrize("keys", [DOUBLED_TUPLE, b")" + b"\x85" * 100_000])
+def test_a_key_is_never_walked_for_its_hash(keys: bytes) -> None:
+    with pytest.raises(BadRow, match="neither text nor number"):
+        unpickle(b"\x80\x02}" + keys + b"K\x01s.", no_storage)
+
+
+def doubled(times: int, inner: Any = "x") -> Any:
+    for _ in range(times):
+        inner = [inner, inner]
+    return inner
+
+
+@pytest.mark.parametrize("plain", [doubled(60), {"a": doubled(40)}, [["x" * 1000] * 1000] * 1000])
+def test_what_is_shared_too_often_is_refused(plain: Any) -> None:
+    with pytest.raises(BadRow, match="repeats what it holds"):
+        unpickle(pickle.dumps(plain, 2), no_storage)
+
+
+def test_what_is_shared_a_little_is_read() -> None:
+    assert unpickle(pickle.dumps(doubled(10), 2), no_storage) == doubled(10)
+
+
+def test_a_tensor_that_is_rebuilt_often_counts_as_often() -> None:
+    tensor = tensor_pickle(1000)[2:-1]
+    program = b"\x80\x02(" + tensor + b"q\xff" + b"h\xff" * 5000 + b"t."
+    with pytest.raises(BadRow, match="repeats what it holds"):
+        unpickle(program, lambda _: bytes(4000))
+
+
+def tensor_pickle(count: int) -> bytes:
+    size = b"M" + struct.pack("<H", count)
+    named = b"ctorch._utils\n_rebuild_tensor_v2\n"
+    stored = b"(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpu" + size + b"tQ"
+    return b"\x80\x02" + named + b"(" + stored + b"K\x00" + size + b"\x85K\x01\x85tR."
+
+
+def test_data_that_hold_themselves_are_refused() -> None:
+    plain: list[Any] = []
+    plain.append({"a": plain})
+    with pytest.raises(BadRow, match="hold themselves"):
+        unpickle(pickle.dumps(plain, 2), no_storage)
+
+
+def test_data_that_are_nested_without_end_are_refused() -> None:
+    with pytest.raises(BadRow, match="1000 deep"):
+        unpickle(b"\x80\x02" + b"]" * 5000 + b"a" * 4999 + b".", no_storage)
+
+
+@pytest.mark.parametrize("called", [b"cnumpy\ndtype\n", b"\x93"])
+def test_names_are_texts(called: bytes) -> None:
+    program = called + DOUBLED_TUPLE + b"\x85R" if called != b"\x93" else DOUBLED_TUPLE + b"X\x01\x00\x00\x00x" + called
+    with pytest.raises(BadRow):
+        unpickle(b"\x80\x02" + program + b".", no_storage)

@@ -17,6 +17,7 @@ from rollbook.trace import MemorySink
 from tests.export.importers.imported import DATA, FORMS, first_row, lines, read
 
 VERL = {"input": "q", "output": "a", "gts": "1", "score": 1.0, "step": 1}
+PRIME_RL, VERIFIERS = first_row("prime_rl.jsonl"), first_row("verifiers.jsonl")
 
 
 @pytest.mark.parametrize(("name", "form"), FORMS.items())
@@ -55,12 +56,15 @@ BAD: list[tuple[str, Any, str]] = [
     ("verl", '{"input": "q", "output": "a", "gts": 1, "score": NaN, "step": 1}', "no finite number"),
     ("verl", {**VERL, "score": 1e300}, "no finite number"),
     ("prime_rl", {"token_ids": [1], "loss_mask": [True], "inference_logprobs": [0.0]}, "missing required field"),
+    ("verl", {**VERL, "step": "\ud800"}, "no Unicode"),
+    ("prime_rl", {**PRIME_RL, "inference_logprobs": [0.0, 0.0, -1e300, -1.0]}, "must be finite numbers"),
+    ("verifiers", {**VERIFIERS, "traces": [{**VERIFIERS["traces"][0], "tools": [{"name": 1}]}]}, "a tool is none of"),
 ]
 
 
 @pytest.mark.parametrize(("form", "row", "says"), BAD)
 def test_a_bad_row_is_told_with_its_line(form: str, row: Any, says: str, tmp_path: Path) -> None:
-    good = VERL if form == "verl" else first_row("prime_rl.jsonl")
+    good = VERL if form == "verl" else first_row(f"{form}.jsonl")
     path = lines(tmp_path / "d", good, "", row, good)
     with pytest.raises(UsageError, match=f"d, line 3: .*{says}") as caught:
         read(path, form)

@@ -162,3 +162,11 @@ def test_a_users_own_may_answer_in_any_order_and_cannot_change_its_input() -> No
     assert row.name.endswith("reverse")
     (found,) = estimate(row, [group(1.0, 0.0)])
     assert list(found.values.items()) == [("a", 2.0), ("b", 0.0)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("rewards", [(5e-324, 0.0), (5e-324, 5e-324, 0.0, 0.0, 0.0, 0.0)])
+def test_the_smallest_differences_give_finite_numbers(name: str, rewards: tuple[float, ...]) -> None:
+    votes = [msgspec.structs.replace(vote, turns=(TurnVote(state="s"),)) for vote in group(*rewards)]
+    (found,) = estimate(ESTIMATORS[name], [votes])
+    assert len(found.values) == len(rewards)

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import msgspec
 
-from rollbook.export.importers.rows import BadRow
+from rollbook.export.importers.rows import BadRow, as_record
 from rollbook.trace.message import Message, Origin, ParseStatus, Role, ToolCall
 from rollbook.trace.tools import ToolSpec
 
@@ -66,9 +66,9 @@ class _Call(msgspec.Struct, frozen=True, kw_only=True):
 def chat_message(plain: Any) -> Message:
     """One message; raises `BadRow` for an unknown role or another shape."""
     try:
-        said = msgspec.convert(plain, ChatMessage)
-        calls = [msgspec.convert(_parsed(call), _Call) for call in said.tool_calls or ()]
-    except (msgspec.ValidationError, RecursionError) as error:
+        said = as_record(plain, ChatMessage)
+        calls = [as_record(_parsed(call), _Call) for call in said.tool_calls or ()]
+    except BadRow as error:
         raise BadRow(f"a message is none of the chat format: {error}") from error
     role = _ROLES.get(said.role)
     if role is None:
@@ -122,8 +122,8 @@ def tool_specs(plain: Sequence[Any] | None) -> tuple[ToolSpec, ...]:
         fields = cast("dict[str, Any]", each) if isinstance(each, dict) else {}
         inner: Any = fields.get("function", fields)
         try:
-            tool = msgspec.convert(inner, _Tool)
-        except msgspec.ValidationError as error:
+            tool = as_record(inner, _Tool)
+        except BadRow as error:
             raise BadRow(f"a tool is none of the chat format: {error}") from error
         found.append(ToolSpec(name=tool.name, description=tool.description or "", parameters=tool.parameters or {}))
     return tuple(found)

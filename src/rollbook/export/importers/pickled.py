@@ -3,10 +3,11 @@
 A pickle is a program for a stack machine, and Python's own reader imports and calls whatever the program names. This
 one is a machine of its own: it knows the instructions that build containers, numbers and texts, and a short table of
 names (`_KNOWN`) that stand for a fixed meaning here; every other name and instruction is refused, and nothing is ever
-imported. References are shared and never copied, so what comes back may be larger to walk than it is to hold: a reader
-takes the fields that it knows and does not walk the rest.
+imported. References are shared and never copied, so what comes back may be larger to walk than it is to hold, by at
+most `MOST_SHARED` (`rollbook.export.importers.unfolded`). Keys are texts and numbers, for the hash of a tuple walks it
+whole.
 
-Tensors come back as numpy arrays of their storage, which the caller's `storage` gives.
+Tensors come back as numpy views of their storage, which the caller's `storage` gives.
 """
 
 from __future__ import annotations
@@ -20,11 +21,16 @@ import numpy as np
 import numpy.typing as npt
 
 from rollbook.export.importers.rows import BadRow
+from rollbook.export.importers.unfolded import unfolded
 
 __all__ = ["MOST_PICKLE", "Storage", "unpickle"]
 
 MOST_PICKLE = 1 << 29
 """Bytes of a pickle: 512 MiB."""
+MOST_SHARED = 16
+"""Times as many values as a pickle and its storages have bytes, that its plain data may have when nothing is shared."""
+ALWAYS_READ = 1 << 20
+"""Values that the smallest pickle may have."""
 
 Array = npt.NDArray[Any]
 
@@ -52,6 +58,7 @@ class _Dtype:
 
 
 _MARK = object()
+_KEYS = (str, bytes, int, float)
 _CODES = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
 _STORAGES = {
     "torch DoubleStorage": "f8",
@@ -70,10 +77,16 @@ _STORAGES = {
 def unpickle(data: bytes, storage: Callable[[Storage], bytes], order: str = "<") -> Any:
     """The plain data of one pickle. `storage`: the bytes that tensors lie in. `order`: their byte order, ``<`` or
     ``>``. Raises `BadRow`."""
+    machine = _Machine(data, storage, order)
     try:
-        return _Machine(data, storage, order).run()
+        plain = machine.run()
+        size = unfolded(plain)
     except (IndexError, KeyError, ValueError, TypeError, struct.error, OverflowError, MemoryError) as error:
         raise BadRow(f"its pickle is damaged ({type(error).__name__}: {str(error)[:100]})") from error
+    held = len(data) + sum(array.nbytes for array in machine.arrays.values())
+    if size > max(ALWAYS_READ, MOST_SHARED * held):
+        raise BadRow("its pickle repeats what it holds so often that it cannot be read as plain data")
+    return plain
 
 
 class _Machine:
@@ -155,6 +168,8 @@ class _Machine:
         target = self.stack[-1]
         if not isinstance(target, dict) or len(pairs) % 2:
             raise BadRow("its pickle sets items of what is no mapping")
+        if not all(key is None or isinstance(key, _KEYS) for key in pairs[::2]):
+            raise BadRow("its pickle has a key that is neither text nor number")
         cast("dict[Any, Any]", target).update(zip(pairs[::2], pairs[1::2], strict=True))
 
     def reduce(self) -> None:
@@ -170,11 +185,14 @@ class _Machine:
         state, target = self.stack.pop(), self.stack[-1]
         if isinstance(target, _Dtype) and isinstance(state, tuple):
             order = cast("tuple[Any, ...]", state)[1]
-            target.order = order if order in ("<", ">", "=", "|") else _refuse(f"byte order {order!a}")
+            known = isinstance(order, str) and order in ("<", ">", "=", "|")
+            target.order = order if known else _refuse("byte order that no number has")
         elif not (isinstance(target, dict) and not state):
             raise BadRow("its pickle gives a state to what has none")
 
     def name(self, module: Any, name: Any) -> None:
+        if not (isinstance(module, str) and isinstance(name, str)):
+            raise BadRow("its pickle names what is no text")
         text = f"{module} {name}"
         if text not in _KNOWN and text not in _STORAGES:
             raise BadRow(f"its pickle names {text[:80]!a}, which plain data does not need; it was not loaded")
@@ -205,12 +223,11 @@ class _Machine:
         for count in size:
             total *= count
         if total == 0:
-            return values[:0].reshape(size).copy()
+            return values[:0].reshape(size)
         if reach >= len(values) or total > len(values):
             raise BadRow("a tensor reaches beyond its storage")
         steps = [step * values.itemsize for step in stride]
-        view: Array = np.lib.stride_tricks.as_strided(values[offset:], size, steps)
-        return view.copy()
+        return np.lib.stride_tricks.as_strided(values[offset:], size, steps, writeable=False)
 
     def values(self, storage: Storage) -> Array:
         known = self.arrays.get((storage.kind, storage.key))
@@ -244,7 +261,7 @@ def _refuse(what: str) -> Any:
 
 
 def _numpy_dtype(_: _Machine, code: Any, *flags: Any) -> _Dtype:
-    return _Dtype(code) if code in _CODES else _refuse(f"dtype {code!a}")
+    return _Dtype(code) if isinstance(code, str) and code in _CODES else _refuse("dtype of no plain number")
 
 
 def _numpy_scalar(_: _Machine, dtype: Any, raw: Any) -> Any:

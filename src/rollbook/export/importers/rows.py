@@ -89,3 +89,5 @@ def as_record(plain: Any, kind: type[_Record]) -> _Record:
         return msgspec.convert(plain, kind)
     except (msgspec.ValidationError, RecursionError) as error:
         raise BadRow(str(error)) from error
+    except UnicodeError as error:  # a lone surrogate where no text belongs
+        raise BadRow(f"a text in it is no Unicode ({error})") from error

@@ -81,8 +81,8 @@ def rows(path: Path) -> Iterator[Row]:
     together: dict[object, list[int]] = {}
     for place, plain in enumerate(samples):
         fields = cast("dict[str, Any]", plain) if isinstance(plain, dict) else {}
-        shared = fields.get("rollout_id")
-        key = (fields.get("group_index"), shared) if isinstance(shared, int) else (place,)
+        shared, group = fields.get("rollout_id"), fields.get("group_index")
+        key = (group, shared) if isinstance(shared, int) and isinstance(group, int | None) else (place,)
         together.setdefault(str(key), []).append(place)
     for places in together.values():
         named = "sample" if len(places) == 1 else "samples"
@@ -180,7 +180,9 @@ def _branch(trace: Trace, sample: _Sample) -> list[int]:
 
 def _version(said: Sequence[Any]) -> int | None:
     """The one version that all requests name."""
-    if len(set(map(str, said))) != 1 or not str(said[0]).isdecimal():
+    if not all(isinstance(each, str | int) for each in said) or len(set(map(str, said))) != 1:
+        return None
+    if not str(said[0]).isdecimal():
         return None
     version = int(str(said[0])[:12])
     return version if version < 2**31 else None

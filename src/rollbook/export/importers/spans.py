@@ -43,12 +43,13 @@ def int32s(values: Sequence[int], what: str) -> npt.NDArray[np.int32]:
 def float32s(values: Sequence[float], what: str) -> npt.NDArray[np.float32]:
     """Numbers as float32; raises `BadRow` for what is none, or not finite."""
     try:
-        array = np.asarray(values, np.float64)
-    except (ValueError, TypeError) as error:
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+            array = np.asarray(values, np.float64).astype(np.float32)
+    except (ValueError, TypeError, OverflowError) as error:
         raise BadRow(f"{what}: {error}") from error
     if array.ndim != 1 or not np.isfinite(array).all():
         raise BadRow(f"{what} must be finite numbers")
-    return array.astype(np.float32)
+    return array
 
 
 def stretches(mask: npt.NDArray[np.int32]) -> Iterator[tuple[int, int, bool]]:

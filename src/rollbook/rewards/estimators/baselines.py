@@ -64,7 +64,7 @@ def maxrl(votes: Sequence[Vote]) -> Credit:
     off = centred(rewards)
     if constant(rewards.values()):
         return Credit(values=off)
-    middle = mean(rewards.values())
+    middle = max(mean(rewards.values()), math.ulp(0.0))  # a mean may be rounded down to 0
     return Credit(values={rollout: value / middle for rollout, value in off.items()})
 
 

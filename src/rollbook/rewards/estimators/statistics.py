@@ -40,8 +40,9 @@ def mean(values: Collection[float]) -> float:
 
 
 def deviation(centred_values: Collection[float]) -> float:
-    """Sample standard deviation (n - 1) of at least two values whose mean was taken off."""
-    return math.hypot(*centred_values) / math.sqrt(len(centred_values) - 1)
+    """Sample standard deviation (n - 1) of at least two values whose mean was taken off, and that are not all 0; never
+    rounded down to 0."""
+    return max(math.hypot(*centred_values) / math.sqrt(len(centred_values) - 1), math.ulp(0.0))
 
 
 def centred(rewards: Mapping[_Key, float], noise: float = 0.0) -> dict[_Key, float]:
