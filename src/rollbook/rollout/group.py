@@ -69,6 +69,7 @@ async def group(
     """
     keeping = KeepingSink(MemorySink() if sink is None else sink)
     shared = resources or Resources({"engine": ResourceLimit(limit=concurrency)})
+    make_env, whole = _asked(make_env)
     worker = LocalWorker(
         make_env=make_env,
         loaded=policy,
@@ -82,7 +83,7 @@ async def group(
         GroupRules(),
         settings.rules,
         request_retries=settings.limits.request_retries,
-        scored_whole=scores_groups(make_env()),
+        scored_whole=whole,
         chance=random.random,  # spreads waits, guards nothing
     )
     books = iter([book])
@@ -97,6 +98,15 @@ async def group(
     await Scheduler(worker, listener, concurrency=size, score=score).run(next_group)
     traces = sorted(keeping.sealed, key=lambda trace: (trace.head.member, trace.head.attempt))
     return list(rescored_all(traces, listener.rewards))
+
+
+def _asked(make_env: EnvFactory) -> tuple[EnvFactory, bool]:
+    """Whether the environments that `make_env` makes score groups; the one that was asked is the first that is used."""
+    try:
+        made = [make_env()]
+    except Exception:  # noqa: BLE001 - the first rollout tells of it
+        return make_env, False
+    return lambda: made.pop() if made else make_env(), scores_groups(made[0])
 
 
 @dataclass(frozen=True, slots=True)

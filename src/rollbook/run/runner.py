@@ -38,7 +38,8 @@ async def run(config: RunConfig, folder: Path | str, **options: Unpack[RunOption
     (8): rollouts at once, over all workers. `workers` (0): processes that run them; 0: this one. `ray`: they are actors
     on a Ray cluster, at an address or where this machine belongs. `store`: the URL of an object store, to which the run
     is copied. `start_jitter`: seconds over which the first rollouts start. `policy`: takes the place of the one that
-    the configuration names. `access`: an engine's key, and where models are kept. `progress`: told what happens.
+    the configuration names; `tasks`: of the environment's own. `access`: an engine's key, and where models are kept.
+    `progress`: told what happens.
 
     Raises `UsageError` where the folder, the configuration or the policy do not allow it, with the remedy. Cancelling
     it, or a full disk, keeps every finished rollout: a resume goes on from there.
