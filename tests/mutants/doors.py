@@ -131,15 +131,15 @@ MUTANTS = [
     Mutant(
         "nemo_rl: one branch stands for its attempt",
         "export/doors/nemo_rl.py",
-        "if (one.run, one.rollout) == (other.run, other.rollout):",
-        "if False:",
+        "    refuse_branches(\n",
+        "    print(\n",
         "tests/export/doors/test_nemo_rl.py::test_several_branches_of_one_attempt_are_refused",
     ),
     Mutant(
         "trl: several branches are several rows",
         "export/doors/trl.py",
-        "if (one.run, one.rollout) == (other.run, other.rollout):",
-        "if False:",
+        "    refuse_branches(\n",
+        "    print(\n",
         "tests/export/doors/test_trl.py::test_several_branches_of_one_rollout_are_refused",
     ),
     Mutant(
@@ -187,8 +187,8 @@ MUTANTS = [
     Mutant(
         "areal: versions of other tokens are told",
         "export/doors/areal.py",
-        "= sample.policy_version\n",
-        "= sample.policy_version[::-1]\n",
+        "padded([sample.policy_version for sample in samples]",
+        "padded([sample.policy_version[::-1] for sample in samples]",
         "tests/export/doors/test_areal.py::test_versions_are_those_of_each_token",
     ),
     Mutant(

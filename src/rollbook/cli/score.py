@@ -41,7 +41,7 @@ __all__ = ["command"]
 
 EXAMPLES = """\b
 Examples:
-  rollbook score runs/demo                              score again, with the environment as it is now
+  rollbook score runs/demo                              score again, with the environment of now
   rollbook score runs/demo --estimator grpo             what if: another estimator
   rollbook score runs/demo --rules rules.json           what if: other ending rules
   rollbook score runs/demo --rules rules.json --keep    and keep what comes of it
@@ -55,7 +55,7 @@ A rules file is JSON, by reason or kind of ending:
 @click.command(epilog=EXAMPLES, short_help="Score a run again, or ask what other rules would make of it.")
 @click.argument("run", type=RUN_PLACE)
 @click.option("--rules", type=click.Path(path_type=Path), metavar="FILE", help="What if: other ending rules.")
-@click.option("--estimator", type=click.Choice(list(ESTIMATORS)), help="What if: another estimator.")
+@click.option("--estimator", type=click.Choice(list(ESTIMATORS)), metavar="NAME", help="What if: another estimator.")
 @click.option("--outcome-part", metavar="PART", help="What if: only groups that differ in this reward part teach.")
 @click.option("--keep", "write", is_flag=True, help="Write what comes of it, as a further step of annotations.")
 @click.option("--env", metavar="ENV", help="Score with this environment. [default: the run's own]")

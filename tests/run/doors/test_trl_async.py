@@ -22,12 +22,14 @@ from tests.run.test_stream import Trainee, group_number
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # TRL says of all that is experimental that it may change
+    from accelerate import PartialState
     from trl.experimental.async_grpo.async_grpo_trainer import RolloutQueueDataset
     from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
     from rollbook.run.doors.trl_async import RolloutWorker
 
 PATIENCE = 30.0
+PartialState(cpu=True)  # TRL's queue logs through it where it waits long
 
 
 def worker(folder: Path, engine: Any = None, **more: Any) -> RolloutWorker:
