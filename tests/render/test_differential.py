@@ -24,7 +24,10 @@ def test_step_by_step_is_what_transformers_renders(name: str) -> None:
     def run(talk: Conversation) -> None:
         compare(name, talk, tally)
 
-    run()
+    for _ in range(4):  # a finding that few conversations show may be missing among a hundred
+        run()
+        if {finding for finding, count in tally.findings.items() if count} == FAMILIES[name].findings:
+            break
     assert tally.conversations >= 100
     assert tally.by_ids
     assert tally.by_text
