@@ -8,6 +8,7 @@ STRANDS := .venv-strands
 VERIFIERS := .venv-verifiers
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
+INSTALL := $(PIP) install --no-compile # most of what comes with torch is never imported
 OURS := src tests bench tools training examples docs
 export OMP_NUM_THREADS ?= 1
 
@@ -16,11 +17,11 @@ export OMP_NUM_THREADS ?= 1
 $(VENV)/.local: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Rollbook needs Python 3.11 or newer; set PYTHON=...")'
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PIP) install --editable '.[local]'
+	$(INSTALL) --editable '.[local]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.local
-	$(PIP) install --editable '.[local,parquet,dev]'
+	$(INSTALL) --editable '.[local,parquet,dev]'
 	touch $@
 
 quickstart: $(VENV)/.local ## install, fetch a real small model once, run 8 tasks x 4 rollouts on it and show what came out
