@@ -15,7 +15,7 @@ from rollbook.rewards.group_scoring import scores_groups
 from rollbook.rollout.loaded import LoadedPolicy
 from rollbook.rollout.pool.book import Closed, GroupBook
 from rollbook.rollout.pool.group_scoring import EnvGroupScoring, reward_annotations
-from rollbook.rollout.pool.local_worker import KeepingSink, LocalWorker
+from rollbook.rollout.pool.local_worker import KeepingSink, LocalWorker, new_env
 from rollbook.rollout.pool.orders import EnvFactory, GroupPlan, GroupRules
 from rollbook.rollout.pool.scheduler import Listener, Scheduler
 from rollbook.rollout.resources import ResourceLimit, Resources
@@ -101,11 +101,9 @@ async def group(
 
 
 def _asked(make_env: EnvFactory) -> tuple[EnvFactory, bool]:
-    """Whether the environments that `make_env` makes score groups; the one that was asked is the first that is used."""
-    try:
-        made = [make_env()]
-    except Exception:  # noqa: BLE001 - the first rollout tells of it
-        return make_env, False
+    """Whether the environments that `make_env` makes score groups; the one that was asked is the first that is used.
+    Raises `ConfigError` where it cannot be made."""
+    made = [new_env(make_env)]
     return lambda: made.pop() if made else make_env(), scores_groups(made[0])
 
 

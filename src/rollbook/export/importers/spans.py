@@ -69,19 +69,22 @@ def add_text(trace: Trace, message: Message, *, sampled: bool = False, parent: i
 def add_prompt(trace: Trace, messages: Sequence[Message], ids: TokenIds, fork: Fork | None = None) -> int:
     """The messages of a prompt as a path from the root. The ids stand with the last of them, for the record does not
     divide them; without messages one user message holds them."""
-    place = ROOT
-    said = list(messages) or [Message(role=Role.USER)]
+    return _add_said(trace, ROOT, list(messages) or [Message(role=Role.USER)], ids, fork)
+
+
+def _add_said(trace: Trace, parent: int, said: Sequence[Message], ids: TokenIds, fork: Fork | None = None) -> int:
+    """Messages that nobody sampled, one behind the other; the ids stand with the last. `fork`: of the first."""
     for number, message in enumerate(said):
         last = number == len(said) - 1
-        place = trace.graph.add(
+        parent = trace.graph.add(
             message,
-            parent=place,
+            parent=parent,
             origin=origin_of(message.role, sampled=False),
             token_ids=ids if last else ids[:0],
             runs=make_runs((_CONTENT, len(ids))) if last else NO_RUNS,
             fork=fork if number == 0 else None,
         )
-    return place
+    return parent
 
 
 def add_flat(
@@ -164,17 +167,7 @@ def add_step(
 
 
 def _observe(trace: Trace, parent: int, new: Sequence[Message], ids: TokenIds) -> int:
-    said = list(new) or ([Message(role=Role.USER)] if len(ids) else [])
-    for number, message in enumerate(said):
-        last = number == len(said) - 1
-        parent = trace.graph.add(
-            message,
-            parent=parent,
-            origin=origin_of(message.role, sampled=False),
-            token_ids=ids if last else ids[:0],
-            runs=make_runs((_CONTENT, len(ids))) if last else NO_RUNS,
-        )
-    return parent
+    return _add_said(trace, parent, list(new) or ([Message(role=Role.USER)] if len(ids) else []), ids)
 
 
 def _messages(trace: Trace, leaf: int) -> list[Message]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from rollbook.envs.protocol import Environment
 from rollbook.errors import ConfigError, RollbookError, UsageError, boundary
 from rollbook.rewards import Outcome, decide, outcome_of
 from rollbook.rollout.limits import RequestRetries
@@ -19,7 +20,17 @@ from rollbook.rollout.rollout import RolloutSettings, head_for, run_rollout
 from rollbook.rollout.snapshot import Snapshot
 from rollbook.trace import Annotation, EndingRules, Reason, Sink, Trace
 
-__all__ = ["DiedLoading", "KeepingSink", "LocalWorker", "NotTaken", "Result", "Worker", "WorkerLost", "salvaged"]
+__all__ = [
+    "DiedLoading",
+    "KeepingSink",
+    "LocalWorker",
+    "NotTaken",
+    "Result",
+    "Worker",
+    "WorkerLost",
+    "new_env",
+    "salvaged",
+]
 
 
 class WorkerLost(RollbookError):
@@ -157,8 +168,7 @@ class LocalWorker:
         kept, retries = KeepingSink(self.sink), RequestRetries(order.retries_left)
         try:
             await self.resources.turnstile.turn()
-            with boundary("the environment cannot be made", ConfigError):
-                env = self.make_env()
+            env = new_env(self.make_env)
             head = head_for(
                 env,
                 order.task,
@@ -220,3 +230,9 @@ def _result_of(order: Order, trace: Trace, rules: EndingRules, retries_left: int
 def _cancelling() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def new_env(make_env: EnvFactory) -> Environment:
+    """An environment of the user's making; raises `ConfigError` where it cannot be made."""
+    with boundary("the environment cannot be made", ConfigError):
+        return make_env()
