@@ -23,6 +23,13 @@ def test_the_document_is_the_report_that_lies_in_the_folder(tmp_path: Path) -> N
     assert "step 1 of 1" in done.stderr
 
 
+def test_steps_that_were_not_made_are_told_of(tmp_path: Path) -> None:
+    often = ("tests.run.test_training:OftenSpeechless", "--tasks", "1", "--group", "2", "--steps", "3")
+    done = rollbook("train", *often, "--policy", "local:tiny", "--max-generation", "4", "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    assert "Only 1 of 3 steps were made" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "what"),
     [

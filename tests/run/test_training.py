@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from rollbook.audit import audit
 from rollbook.envs import Environment
@@ -172,7 +173,19 @@ class Speechless(Digits):
         return None
 
 
+class OftenSpeechless(Digits):
+    """The first and the last of three tasks give nobody a reward."""
+
+    def tasks(self, count: int, seed: int = 0) -> Sequence[Task]:
+        drawn = super().tasks(count, seed)
+        return [structs.replace(task, data={**task.data, "place": place}) for place, task in enumerate(drawn)]
+
+    async def score(self, trace: Trace) -> float | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return await super().score(trace) if trace.task.data["place"] == 1 else None
+
+
 register("test-speechless", Speechless)
+register("test-often-speechless", OftenSpeechless)
 
 
 def test_a_training_without_a_vote_says_so(tmp_path: Path) -> None:
@@ -181,6 +194,14 @@ def test_a_training_without_a_vote_says_so(tmp_path: Path) -> None:
     )
     with pytest.raises(UsageError, match="no rollout had a vote: `rollbook show"):
         asyncio.run(train_run(config(run=mute, steps=1, held_out=0), tmp_path / "run"))
+
+
+def test_a_group_without_a_vote_is_passed_over(tmp_path: Path) -> None:
+    seldom = RunConfig(
+        environment="test-often-speechless", policy="local:tiny", tasks=1, group=2, limits=Limits(max_generation=4)
+    )
+    report = asyncio.run(train_run(config(run=seldom, steps=3, held_out=0), tmp_path / "run"))
+    assert [(step.step, step.version, step.votes) for step in report.steps] == [(0, 0, 2)]
 
 
 @pytest.mark.parametrize("wrong", [{"lr": float("nan")}, {"lr": float("inf")}, {"kl": float("nan")}])

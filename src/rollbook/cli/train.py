@@ -104,6 +104,8 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     with redirect_stdout(sys.stderr):  # what an environment prints is no part of the answer
         module = cast("_Training", optional("rollbook.run.training", *PACKAGES, says=lambda error: says))
         report = _train(module, config, folder, access, lambda row: err.print(visible(_line(row, config.steps))))
+        if len(report.steps) < config.steps:
+            err.print(visible(_fewer(report, config.steps, folder)))
     if given["as_json"]:
         print_json({"run": str(folder), **report.to_dict()})
     else:
@@ -163,6 +165,13 @@ def _line(row: StepRow, steps: int) -> str:
     if row.mismatch.most is not None:
         parts.append(f"mismatch at most {row.mismatch.most:.1e} nats")
     return ", ".join([*parts, f"{row.seconds:.1f} s"])
+
+
+def _fewer(report: TrainingReport, steps: int, folder: Path) -> str:
+    return (
+        f"Only {len(report.steps)} of {steps} steps were made, for groups without votes were given up: "
+        f"`rollbook show {folder} --selection` tells which rule decided"
+    )
 
 
 def _show(out: Console, report: TrainingReport, folder: Path, program: str) -> None:

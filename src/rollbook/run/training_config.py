@@ -101,6 +101,7 @@ class TrainingReport(msgspec.Struct, frozen=True, kw_only=True):
 
     config: dict[str, Any]
     steps: list[StepRow]
+    """Those that were made: fewer than were asked for where groups were given up, for too few of them had votes."""
     held_out_start: float | None
     """Mean reward on the tasks that were kept out; None: none were."""
     held_out_end: float | None
