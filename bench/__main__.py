@@ -47,7 +47,7 @@ def measure(effort: Effort, scratch: Path, cache: Path | None = None) -> Iterato
     yield from measure_memory(maker, effort)
     yield from measure_samples(maker, effort)
     yield from measure_store(maker, scratch, effort)
-    yield from measure_exports(corpus, scratch, effort)
+    yield from measure_exports(maker, scratch, effort)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

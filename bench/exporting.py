@@ -1,23 +1,20 @@
 """Samples of a stored run in each form that a trainer reads, beside plain decompression of the same sections.
 
-The run is made of a few hundred rollouts, each stored many times under other ids: 4 to 8 turns, about 2.9k tokens of
-random ids and logprobs, which no compressor shrinks, with real text beside them.
+The run is made of a few hundred rollouts as `Maker` makes them, each stored many times under other ids.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import zstandard
 
 from bench.clock import cpu_of
-from bench.corpus import Corpus
 from bench.effort import Effort
 from bench.rows import At, Of, Peer, Row, Target
 from bench.synthetic import Maker
@@ -27,31 +24,32 @@ from rollbook.store.folder import numbered_path, segment_files
 from rollbook.store.frame import Codec, FrameKind, Packer, SectionId, SectionRow
 from rollbook.store.scan import open_frames
 from rollbook.store.segment import PART_SECTIONS, PackedTrace, SegmentReader, SegmentWriter
-from rollbook.trace import MessageGraph, Trace, summarise
+from rollbook.trace import Trace, summarise
 from rollbook.trace.wire import encode_part, encode_record, encode_tail
 
 __all__ = ["measure_exports"]
 
+# pyarrow comes without types
+pa: Any = importlib.import_module("pyarrow")
+pq: Any = importlib.import_module("pyarrow.parquet")
+
 FLAT = ("arrow", "parquet")
 """Forms of flat arrays, which are wished to keep half the speed of decompression."""
-TURNS = range(4, 9)
 KINDS = 200
 """Different rollouts."""
+PARQUET_REPEATS = 9
 
 
-def measure_exports(corpus: Corpus, folder: Path, effort: Effort) -> list[Row]:
+def measure_exports(maker: Maker, folder: Path, effort: Effort) -> list[Row]:
     """Samples a second and bytes a token, one pair of rows a form."""
     run = folder / "exported"
-    tokens = _store(corpus, run, effort.exported)
+    tokens = _store(maker, run, effort.exported)
     sections = _sections(run)
     floor = effort.exported / min(cpu_of(lambda: _decompress(sections)) for _ in range(effort.export_repeats))
     rows: list[Row] = []
     for form in FORMS:
         out = folder / f"out.{form}"
-        spent = min(
-            cpu_of(lambda form=form, out=out: export(RunReader(run), form, out, overwrite=True))
-            for _ in range(effort.export_repeats)
-        )
+        spent = min(_export(run, form, out) for _ in range(effort.export_repeats))
         how = (
             f"{effort.exported:,} rollouts of {tokens / effort.exported:,.0f} tokens, least of {effort.export_repeats}"
         )
@@ -66,8 +64,33 @@ def measure_exports(corpus: Corpus, folder: Path, effort: Effort) -> list[Row]:
             ),
             Row(name=f"size in {form}", value=out.stat().st_size / tokens, unit="bytes/token", how="the whole file"),
         ]
+        if form == "arrow":
+            rows.append(_pyarrow_alone(out, floor))
         out.unlink()
     return rows
+
+
+def _export(run: Path, form: str, out: Path) -> float:
+    out.unlink(missing_ok=True)
+    return cpu_of(lambda: export(RunReader(run), form, out, overwrite=True))
+
+
+def _pyarrow_alone(out: Path, floor: float) -> Row:
+    """What Parquet costs when everything else is done: its columns lie ready in memory, and nothing is compressed."""
+    with pa.ipc.open_stream(out) as stream:
+        batch = stream.read_next_batch()
+    table = pa.Table.from_batches([batch])
+    spent = min(
+        cpu_of(lambda: pq.write_table(table, pa.BufferOutputStream(), compression="none", use_dictionary=False))
+        for _ in range(PARQUET_REPEATS)
+    )
+    return Row(
+        name="pyarrow alone: parquet",
+        value=len(batch) / spent,
+        unit="samples/s",
+        how="the same columns from memory into memory, not compressed: the most that an export can reach",
+        peer=Peer("plain decompression of the same sections", floor),
+    )
 
 
 class _Clones(Packer):
@@ -78,10 +101,10 @@ class _Clones(Packer):
         self._compress = lru_cache(maxsize=None)(self._compress)
 
 
-def _store(corpus: Corpus, run: Path, rollouts: int) -> int:
+def _store(maker: Maker, run: Path, rollouts: int) -> int:
     """Fill a run with traces that differ in their names and share all else with one of the kinds; returns its
     tokens."""
-    kinds = [_Kind(_trace(corpus, number)) for number in range(min(KINDS, rollouts))]
+    kinds = [_Kind(maker.trace(number)) for number in range(min(KINDS, rollouts))]
     packer, tokens = _Clones(), 0
     RunWriter.create(run).close()
     segment = SegmentWriter(
@@ -114,26 +137,6 @@ class _Kind:
         return packer.pack(FrameKind.TRACE, summary, [(SectionId.HEAD, Codec.ZSTD, head), *self._rest]), summary
 
 
-def _trace(corpus: Corpus, number: int) -> Trace:
-    """A rollout of `Maker` with random ids and other lengths."""
-    rng = np.random.default_rng(number)
-    made = Maker(corpus, turns=int(rng.choice(TURNS))).trace(number)
-    graph = MessageGraph()
-    for node in made.graph:
-        ids = rng.integers(0, 150_000, len(node.token_ids), dtype=np.int32)
-        graph.add(
-            node.message,
-            parent=node.parent,
-            origin=node.origin,
-            token_ids=ids,
-            runs=node.runs,
-            logprobs=node.logprobs,
-            versions=node.versions,
-            segments=node.segments,
-        )
-    return replace(made, graph=graph)
-
-
 def _sections(run: Path) -> list[tuple[Path, list[tuple[int, SectionRow]]]]:
     """For each trace its file, and offset and row of each of its sections."""
     found: list[tuple[Path, list[tuple[int, SectionRow]]]] = []
@@ -147,7 +150,7 @@ def _sections(run: Path) -> list[tuple[Path, list[tuple[int, SectionRow]]]]:
 
 def _decompress(sections: list[tuple[Path, list[tuple[int, SectionRow]]]]) -> None:
     decompress = zstandard.ZstdDecompressor().decompress
-    descriptors = {path: os.open(path, os.O_RDONLY) for path, _ in sections}
+    descriptors = {path: os.open(path, os.O_RDONLY) for path in {path for path, _ in sections}}
     for path, rows in sections:
         for offset, row in rows:
             decompress(os.pread(descriptors[path], row.stored, offset))

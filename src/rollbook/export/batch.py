@@ -20,6 +20,7 @@ from rollbook.export.fields import check_numbers, check_sample
 from rollbook.export.files import refuse_taken, replacing
 from rollbook.export.fitness import unfit
 from rollbook.export.forms import BlockWriter, Form, Writer, find_form, open_writer
+from rollbook.export.memory import keep_freed
 from rollbook.export.recorded import Recorded
 from rollbook.export.report import ExportReport, snapshot
 from rollbook.trace.annotation import Annotation, fold
@@ -108,6 +109,7 @@ class _Job:
 
     def run(self, source: TraceSource, writer: Writer) -> None:
         """Write the samples of all traces."""
+        keep_freed()
         if isinstance(source, StoredSource):
             self.take_stored(source.stored(), writer)
         else:

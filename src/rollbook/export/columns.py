@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from rollbook.errors import UsageError
 from rollbook.export.fields import arrays, block_scalars, plain_samplings, scalars
-from rollbook.trace.call import Sampling
+from rollbook.trace.call import SamplingFields
 from rollbook.trace.sample import Sample
 from rollbook.trace.sample_block import SampleBlock
 
@@ -92,7 +92,7 @@ def block_batch(block: SampleBlock, schema: Any) -> Any:
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
 
 
-def _scalar_columns(found: Mapping[str, Sequence[Any]], schema: Any) -> dict[str, Any]:
+def _scalar_columns(found: Mapping[str, Any], schema: Any) -> dict[str, Any]:
     """The columns of scalars: `found` has for each name a value a row."""
     pairs: dict[str, Callable[[Any], Any]] = {"reward_parts": dict[str, float].items, "turn_rewards": list}
     return {
@@ -132,7 +132,7 @@ def _lists(name: str, values: npt.NDArray[Any] | None, offsets: Any, missing: An
     return pa.ListArray.from_arrays(offsets, column, mask=missing)
 
 
-def _spell(samplings: Sequence[Sampling]) -> str:
+def _spell(samplings: Sequence[SamplingFields]) -> str:
     """Samplings as JSON text."""
     try:
         return msgspec.json.encode(samplings).decode()

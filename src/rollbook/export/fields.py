@@ -44,7 +44,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rollbook.errors import RecordError, UsageError
-from rollbook.trace.call import Sampling
+from rollbook.trace.call import SamplingFields
 from rollbook.trace.sample import Sample
 from rollbook.trace.sample_block import SampleBlock
 
@@ -64,12 +64,14 @@ def arrays(sample: Sample) -> dict[str, npt.NDArray[Any]]:
     return found if sample.advantages is None else found | {"advantages": sample.advantages}
 
 
-def plain_samplings(samplings: Sequence[Sampling]) -> Any:
+def plain_samplings(samplings: Sequence[SamplingFields]) -> Any:
     """Samplings as plain data."""
     return [msgspec.to_builtins(sampling) for sampling in samplings]
 
 
-def scalars(sample: Sample, *, samplings: Callable[[Sequence[Sampling]], Any] = plain_samplings) -> dict[str, Any]:
+def scalars(
+    sample: Sample, *, samplings: Callable[[Sequence[SamplingFields]], Any] = plain_samplings
+) -> dict[str, Any]:
     """All fields but the arrays, as plain data; `samplings` puts the samplings into a form's own."""
     ending = sample.ending
     return {
@@ -98,33 +100,35 @@ def scalars(sample: Sample, *, samplings: Callable[[Sequence[Sampling]], Any] = 
 
 
 def block_scalars(
-    block: SampleBlock, *, samplings: Callable[[Sequence[Sampling]], Any] = plain_samplings
-) -> dict[str, Sequence[Any]]:
-    """By field what `scalars` gives for each sample of a block."""
+    block: SampleBlock, *, samplings: Callable[[Sequence[SamplingFields]], Any] = plain_samplings
+) -> dict[str, Sequence[Any] | npt.NDArray[Any]]:
+    """By field what `scalars` gives for each sample of a block; numbers as arrays."""
     count = len(block)
     heads, tails = [trace.head for trace in block.traces], [trace.tail for trace in block.traces]
     endings = [trace.ending for trace in block.traces]
-    trained: list[int] = block.trained.tolist()
+    reasons = [ending.reason for ending in endings]
+    spelled = {each: sorted(map(str, each)) for each in {by.logprob_kinds for by in block.sampled_by}}
+    kinds = {reason: (reason.kind.value, reason.value) for reason in set(reasons)}
     return {
         "run": [head.run for head in heads],
         "group": [head.group for head in heads],
         "episode": [head.episode for head in heads],
         "rollout": [head.rollout for head in heads],
-        "branch": [0] * count,
-        "is_last_branch": [True] * count,
-        "prompt_len": block.prompt_len.tolist(),
+        "branch": np.zeros(count, np.int32),
+        "is_last_branch": np.ones(count, np.bool_),
+        "prompt_len": block.prompt_len,
         "reward": [tail.reward for tail in tails],
         "reward_parts": [tail.reward_parts for tail in tails],
         "turn_rewards": [[]] * count,
         "advantage": block.advantages,
-        "rollout_trained": trained,
-        "weight": [1.0] * count,
-        "ending_kind": [ending.kind.value for ending in endings],
-        "ending_reason": [ending.reason.value for ending in endings],
+        "rollout_trained": block.trained,
+        "weight": np.ones(count),
+        "ending_kind": [kinds[reason][0] for reason in reasons],
+        "ending_reason": [kinds[reason][1] for reason in reasons],
         "truncated": [ending.truncated for ending in endings],
         "min_version": block.min_version,
         "max_version": block.max_version,
-        "logprob_kinds": [sorted(map(str, by.logprob_kinds)) for by in block.sampled_by],
+        "logprob_kinds": [spelled[by.logprob_kinds] for by in block.sampled_by],
         "logprobs_fit": [by.logprobs_fit for by in block.sampled_by],
         "samplings": [samplings(by.samplings) for by in block.sampled_by],
     }

@@ -215,11 +215,14 @@ def check_section(row: SectionRow, stored: bytes | memoryview) -> None:
 def unpack_section(row: SectionRow, stored: bytes | memoryview, decompressor: zstandard.ZstdDecompressor) -> bytes:
     """The bytes of one section; raises `DamagedFrame`. Never makes more than the row declares."""
     check_section(row, stored)
-    if row.codec == Codec.RAW and row.stored == row.raw:
-        return bytes(stored)
     try:
-        if row.codec == Codec.ZSTD and zstandard.frame_content_size(stored) == row.raw:
+        if row.codec == _ZSTD and zstandard.frame_content_size(stored) == row.raw:
             return decompressor.decompress(stored, max_output_size=row.raw, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise DamagedFrame(f"a section cannot be decompressed: {error}") from error
+    if row.codec == Codec.RAW and row.stored == row.raw:
+        return bytes(stored)
     raise DamagedFrame("a section is not packed as its row says")
+
+
+_ZSTD = int(Codec.ZSTD)  # members of enums are slow to look up

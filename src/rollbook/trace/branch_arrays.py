@@ -17,8 +17,6 @@ from rollbook.trace.runs import RunKind, Runs
 
 __all__ = ["BranchArrays", "branch_arrays", "spread", "spread_versions"]
 
-_NO_PLACES = np.zeros(0, np.intp)
-
 _Scalar = TypeVar("_Scalar", np.int32, np.float32)
 
 
@@ -82,11 +80,10 @@ def spread(
     `counts`: the rows of the branch's nodes in each column; `kind`: the column that the values come from.
     """
     full = np.full(len(sampled), absent, given.dtype)
-    places = np.flatnonzero(sampled) if len(given) else _NO_PLACES
-    if len(given) == len(places):
-        full[places] = given  # by places: several times as fast as by mask
-    else:
-        full[places[np.repeat(counts[:, kind] > 0, counts[:, SAMPLED])]] = given
+    if len(given) == counts[:, SAMPLED].sum():
+        full[sampled] = given
+    elif len(given):
+        full[np.flatnonzero(sampled)[np.repeat(counts[:, kind] > 0, counts[:, SAMPLED])]] = given
     return full
 
 
@@ -94,9 +91,9 @@ def spread_versions(
     spans: Runs, runs: Runs, counts: npt.NDArray[np.int32], sampled: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int32]:
     """The policy version of each token. Nearly always each turn has one, and then its run tells for all of them."""
-    run_sampled = runs[:, 0] == RunKind.SAMPLED
-    if not np.array_equal(spans[:, 1], runs[run_sampled, 1]):
+    run_sampled, lengths = runs[:, 0] == RunKind.SAMPLED, runs[:, 1].astype(np.intp)
+    if not np.array_equal(spans[:, 1], lengths[run_sampled]):
         return spread(spans[:, 0].repeat(spans[:, 1]), counts, VERSIONS, sampled, -1)
     versions = np.full(len(runs), -1, np.int32)
     versions[run_sampled] = spans[:, 0]
-    return versions.repeat(runs[:, 1])
+    return versions.repeat(lengths)

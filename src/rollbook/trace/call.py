@@ -14,7 +14,7 @@ import msgspec
 
 from rollbook.errors import ConfigError
 
-__all__ = ["TRANSFORM", "Call", "Finish", "LogprobKind", "Sampling"]
+__all__ = ["TRANSFORM", "Call", "Finish", "LogprobKind", "Sampling", "SamplingFields"]
 
 
 class LogprobKind(StrEnum):
@@ -45,8 +45,8 @@ class Finish(StrEnum):
     """The request failed; no tokens count."""
 
 
-class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The whole sampling transform of a request. The defaults leave the model's distribution as it is."""
+class SamplingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, gc=False):
+    """What `Sampling` has, its values not checked."""
 
     temperature: float = 1.0
     """Divides the logits; 0 means greedy."""
@@ -72,6 +72,10 @@ class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Ids that end a generation beside the model's own end-of-turn tokens."""
     grammar: str | None = None
     """A grammar that constrains the output (engine syntax)."""
+
+
+class Sampling(SamplingFields, frozen=True):
+    """The whole sampling transform of a request. The defaults leave the model's distribution as it is."""
 
     def __post_init__(self) -> None:
         checks = (

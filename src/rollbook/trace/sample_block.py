@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from rollbook.errors import ConfigError
 from rollbook.trace.branch_arrays import spread, spread_versions
-from rollbook.trace.call import TRANSFORM, LogprobKind, Sampling
+from rollbook.trace.call import TRANSFORM, LogprobKind, Sampling, SamplingFields
 from rollbook.trace.checks import columns_fit
 from rollbook.trace.node import (
     COLUMN_KINDS,
@@ -35,7 +35,7 @@ from rollbook.trace.node import (
 )
 from rollbook.trace.runs import RunKind
 from rollbook.trace.sample import Sample, kind_fits
-from rollbook.trace.stored import NUMBER, OpenedTrace, StoredCall, StoredSampling
+from rollbook.trace.stored import NUMBER, OpenedTrace, StoredCall
 from rollbook.trace.wire import as_column
 
 __all__ = ["SampleBlock", "SampledBy", "stored_samples"]
@@ -46,7 +46,7 @@ class SampledBy:
     """How the trained tokens of one sample were sampled; fields as in `Sample`."""
 
     logprob_kinds: frozenset[LogprobKind]
-    samplings: tuple[StoredSampling, ...]
+    samplings: tuple[SamplingFields, ...]
     """Each of them checked."""
     logprobs_fit: bool
     truncates: bool
@@ -181,14 +181,16 @@ class _Block:
     def _calls_fit(self) -> bool:
         """Each call names a node and a policy of its trace (as in `Trace.check`), and its sampling can be one."""
         calls = self.calls
-        gave = np.array([-1 if call.node is None else call.node for call in calls])
-        after, policy = np.array([(call.after, call.policy) for call in calls]).reshape(-1, 2).T
-        none = np.array([call.node is None for call in calls])
+        given = [call.node for call in calls]
+        self.gave = np.array([ROOT if node is None else node for node in given])
+        """For each call its node; `ROOT`: none."""
+        after, policy = np.array([call.after for call in calls]), np.array([call.policy for call in calls])
+        none = np.array([node is None for node in given])
         nodes = self.nodes.repeat(self.call_counts)
         policies = np.array([len(trace.head.policies) for trace in self.traces]).repeat(self.call_counts)
         limits = [call.sampling.max_tokens for call in calls]
         return bool(
-            (none | ((after < gave) & (gave < nodes))).all()
+            (none | ((after < self.gave) & (self.gave < nodes))).all()
             and ((policy >= 0) & (policy < policies)).all()
             and ((after >= ROOT) & (after < nodes)).all()
             and min([limit for limit in limits if limit is not None], default=1) >= 1
@@ -197,18 +199,19 @@ class _Block:
 
     def _find_ways(self) -> bool:
         """Find how each call drew; False where a sampling breaks a rule."""
-        ways = list(map(_way_of, self.calls))
+        places: dict[tuple[Any, ...], int] = {}
+        self.ways = np.array([places.setdefault(way, len(places)) for way in map(_way_of, self.calls)])
+        """For each call its place in `drawn`."""
         try:
-            known = {way: _drawn(*way) for way in set(ways)}
+            self.drawn = [_drawn(*way) for way in places]
         except ConfigError:
             return False
-        self.drawn = [known[way] for way in ways]
         return True
 
     def _segments_fit(self, ends: npt.NDArray[np.int64]) -> bool:
         """Segments and calls name each other (as in `Trace.check`)."""
         counts = self.call_counts
-        gave = np.array([ROOT if call.node is None else call.node for call in self.calls])
+        gave = self.gave.copy()
         gave[gave != ROOT] += (self.node_ends - self.nodes).repeat(counts)[gave != ROOT]
         segments, named = self.lengths["segments"], self.columns["segments"][:, 0]
         if (named >= counts.repeat(segments)).any():
@@ -229,7 +232,7 @@ class _Block:
         before = np.concatenate(([0], turn_of[self.node_ends[:-1] - 1] + 1)).astype(np.int32)
         turns = (turn_of - before.repeat(self.nodes)).repeat(counts[:, RUNS])
         turns[runs[:, 0] != RunKind.SAMPLED] = -1
-        turn_id = turns.repeat(runs[:, 1])
+        turn_id = turns.repeat(runs[:, 1].astype(np.intp))
         sampled = turn_id >= 0
         return {
             "token_ids": self.columns["tokens"],
@@ -244,20 +247,26 @@ class _Block:
         """One for each trace."""
         arrays = self.arrays()
         offsets = np.concatenate(([0], self.lengths["tokens"].cumsum()))
-        places = np.flatnonzero(arrays["sampled"])
         low, high = self._version_bounds()
-        named, ends = self.named.tolist(), self.lengths["segments"].cumsum().tolist()
         return SampleBlock(
             traces=self.traces,
             advantages=advantages,
             offsets=offsets.astype(np.int32),
             arrays=arrays,
-            prompt_len=(places[places.searchsorted(offsets[:-1])] - offsets[:-1]).astype(np.int32),
+            prompt_len=(self._first_sampled() - offsets[:-1]).astype(np.int32),
             trained=self.lengths["logprobs"].astype(np.int32),
             min_version=low,
             max_version=high,
-            sampled_by=[self._sampled_by(named[start:end]) for start, end in zip([0, *ends], ends, strict=False)],
+            sampled_by=self._sampled_by(),
         )
+
+    def _first_sampled(self) -> npt.NDArray[np.int64]:
+        """For each trace the place of its first sampled token among those of all traces."""
+        kinds, lengths = self.columns["runs"].T
+        sampled = np.flatnonzero(kinds == RunKind.SAMPLED)
+        runs = self.lengths["runs"]
+        first = sampled[sampled.searchsorted(runs.cumsum() - runs)]
+        return (lengths.cumsum(dtype=np.int64) - lengths)[first]
 
     def _version_bounds(self) -> tuple[list[int | None], list[int | None]]:
         """The lowest and the highest version of each trace; None where none is known."""
@@ -271,15 +280,28 @@ class _Block:
             high[given] = np.maximum.reduceat(versions, starts).tolist()
         return low.tolist(), high.tolist()
 
-    def _sampled_by(self, named: list[int]) -> SampledBy:
-        """How the calls of one trace sampled, which its segments name."""
+    def _sampled_by(self) -> list[SampledBy]:
+        """How the calls of each trace sampled, which its segments name."""
+        named, ends = self.named, self.lengths["segments"].cumsum()
+        starts = ends - self.lengths["segments"]
+        ways = self.ways[named]
+        least, most = np.minimum.reduceat(ways, starts), np.maximum.reduceat(ways, starts)
+        rows: list[tuple[int, ...]] = np.stack((least, most, starts, ends, named[starts])).T.tolist()
+        return [
+            self._alike(self.drawn[low], self.calls[first]) if low == high else self._mixed(named[start:end].tolist())
+            for low, high, start, end, first in rows
+        ]
+
+    @staticmethod
+    def _alike(drawn: _Drawn, call: StoredCall) -> SampledBy:
+        return SampledBy(_KINDS[drawn.kind], (call.sampling,), drawn.fits, drawn.truncates)
+
+    def _mixed(self, named: list[int]) -> SampledBy:
         first: dict[_Drawn, StoredCall] = {}
-        for call in named:
-            first.setdefault(self.drawn[call], self.calls[call])
-        if len(first) == 1:
-            ((drawn, call),) = first.items()
-            return SampledBy(_KINDS[drawn.kind], (call.sampling,), drawn.fits, drawn.truncates)
-        samplings: dict[object, StoredSampling] = {}
+        ways: list[int] = self.ways[named].tolist()
+        for way, call in zip(ways, named, strict=True):
+            first.setdefault(self.drawn[way], self.calls[call])
+        samplings: dict[object, SamplingFields] = {}
         for drawn, call in first.items():
             samplings.setdefault(drawn.transform, call.sampling)
         return SampledBy(

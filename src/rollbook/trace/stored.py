@@ -7,19 +7,18 @@ complains.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
 from rollbook.errors import ConfigError, StoreError
-from rollbook.trace.call import LogprobKind, Sampling
+from rollbook.trace.call import LogprobKind, SamplingFields
 from rollbook.trace.ending import Ending, is_reward
 from rollbook.trace.record import Agent, ScoringStatus, TraceTail
 from rollbook.trace.trace import Trace
 from rollbook.trace.wire import TokenPart, decode_tokens
 
-__all__ = ["NUMBER", "OpenedTrace", "StoredCall", "StoredHead", "StoredSampling", "StoredTrace", "open_stored"]
+__all__ = ["NUMBER", "OpenedTrace", "StoredCall", "StoredHead", "StoredTrace", "open_stored"]
 
 NUMBER = 4
 """Bytes of one number in every column."""
@@ -53,7 +52,7 @@ class StoredPolicy(msgspec.Struct, frozen=True, gc=False):
     trainable: bool = True
 
 
-class StoredHead(msgspec.Struct, frozen=True, kw_only=True):
+class StoredHead(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a sample needs of the head."""
 
     rollout: str
@@ -65,24 +64,17 @@ class StoredHead(msgspec.Struct, frozen=True, kw_only=True):
     tokens: bool = True
 
 
-class StoredSampling(Sampling, frozen=True, gc=False):
-    """A sampling whose values were not checked."""
-
-    def __post_init__(self) -> None:
-        pass
-
-
-class StoredCall(msgspec.Struct, frozen=True, kw_only=True):
+class StoredCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a sample needs of a call."""
 
     node: int | None = None
     after: int = -1
     policy: int = 0
-    sampling: StoredSampling
+    sampling: SamplingFields
     logprob_kind: LogprobKind | None = None
 
 
-class _Calls(msgspec.Struct, frozen=True, kw_only=True):
+class _Calls(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     first_call: int
     first_edge: int
     calls: list[StoredCall]
@@ -94,8 +86,7 @@ _decode_tail = msgspec.msgpack.Decoder(TraceTail).decode
 _decode_calls = msgspec.msgpack.Decoder(_Calls).decode
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedTrace:
+class OpenedTrace(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A stored trace of the common case, its calls and arrays not looked at yet."""
 
     head: StoredHead
