@@ -219,6 +219,12 @@ def test_what_cannot_be_trained_from_is_refused() -> None:
     with pytest.raises(UsageError, match="needs the engine's logprob"):
         learner.gradient(list(samples(silent, advantage=1.0)))
     Learner(Toy(), PLAIN).gradient(list(samples(silent, advantage=1.0)))
+    twice = list(samples(group()[0], advantage=1.0)) * 2
+    with pytest.raises(UsageError, match="there twice"):
+        learner.gradient(twice)
+    first = replace(twice[0], loss_mask=np.ones(len(twice[0]), np.bool_))
+    with pytest.raises(UsageError, match="first token trains"):
+        learner.gradient([first])
     with pytest.raises(ConfigError, match="reference"):
         Learner(Toy(), LearnerConfig(loss=LossRules(kl=0.1)))
 

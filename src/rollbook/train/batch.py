@@ -21,6 +21,7 @@ import numpy.typing as npt
 import torch
 
 from rollbook.errors import ConfigError, UsageError
+from rollbook.export.doors.admission import admitted, where
 from rollbook.trace.sample import Sample
 
 __all__ = ["MicroBatch", "check_samples", "micro_batches"]
@@ -54,18 +55,15 @@ class MicroBatch:
 
 
 def check_samples(samples: Sequence[Sample]) -> None:
-    """Raises `UsageError` for the first sample that cannot be trained from."""
-    for sample in samples:
-        where = f"rollout {sample.rollout!a}, branch {sample.branch}"
+    """Raises `UsageError` or `RecordError` for the first sample that cannot be trained from, or is there twice."""
+    for sample in admitted(samples, allow_unfit_logprobs=True):
         if sample.advantage is None and sample.advantages is None:
-            raise UsageError(f"{where}: it has no advantage; compute them first, or leave out what has no vote")
+            raise UsageError(f"{where(sample)}: it has no advantage; compute them first, or leave out what has no vote")
         if any(sampling.changes_distribution for sampling in sample.samplings):
             raise UsageError(
-                f"{where}: its tokens were not drawn from the model's own distribution; sample at temperature 1 "
+                f"{where(sample)}: its tokens were not drawn from the model's own distribution; sample at temperature 1 "
                 "without top-k, top-p, min-p or penalties"
             )
-        if sample.loss_mask[0]:
-            raise UsageError(f"{where}: its first token trains, and nothing stands before it that could predict it")
 
 
 def micro_batches(samples: Sequence[Sample], budget: int, *, split_flat: bool = False) -> list[MicroBatch]:

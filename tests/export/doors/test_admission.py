@@ -59,8 +59,9 @@ def test_unfit_logprobs_are_refused_unless_allowed() -> None:
 
 def test_the_same_branch_twice_is_refused() -> None:
     (one,) = made("one_turn")
-    with pytest.raises(UsageError, match="would train twice"):
-        taken(one, dataclasses.replace(one))
+    for again in (one, dataclasses.replace(one)):
+        with pytest.raises(UsageError, match="would train twice"):
+            taken(one, again)
 
 
 def test_absent_is_not_zero() -> None:

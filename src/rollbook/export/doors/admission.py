@@ -34,8 +34,9 @@ def admitted(samples: Sequence[Sample], *, allow_unfit_logprobs: bool) -> list[S
         if not allow_unfit_logprobs and (problem := unfit(sample)) is not None:
             raise UsageError(problem)
         branches = by_rollout.setdefault((sample.run, sample.rollout), {})
-        if branches.setdefault(sample.branch, sample) is not sample:
+        if sample.branch in branches:
             raise UsageError(f"{where(sample)} is there twice: its tokens would train twice")
+        branches[sample.branch] = sample
     return [branches[index] for branches in by_rollout.values() for index in sorted(branches)]
 
 
