@@ -84,3 +84,27 @@ def test_rollouts_on_it_have_the_logprobs_of_torch(
     mean, most = FLOAT32
     assert apart.mean <= mean
     assert apart.most <= most
+
+
+@pytest.mark.parametrize("tiny_engine", ["vllm"], indirect=True)
+def test_training_on_it_gives_it_new_weights(tiny_engine: Engine, tmp_path: Path, record_property: Record) -> None:
+    """Learner and engine agree before the first step and after it: it samples from the weights that it was given."""
+    out = tmp_path / "training"
+    words = ["train", "calculator", "--policy", tiny_engine.name, "--tokenizer", "local:tiny", "--out", str(out)]
+    words += ["--option", "difficulty=1", "--steps", "3", "--tasks", "8", "--group", "4", "--lr", "0.002", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "rollbook.cli", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"ROLLBOOK_CACHE": str(CACHE)},
+    )
+    assert done.returncode == 0, done.stderr[-3000:] + done.stdout[-3000:]
+    steps = json.loads((out / "training.json").read_bytes())["steps"]
+    record_property("steps", steps)
+    assert [step["version"] for step in steps] == [0, 1, 2]
+    assert all(step["norm"] and list(step["lags"]) == ["0"] for step in steps)
+    mean, most = FLOAT32
+    for step in steps:
+        assert step["mismatch"]["mean"] <= mean
+        assert step["mismatch"]["most"] <= most
