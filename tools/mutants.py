@@ -35,7 +35,6 @@ AT_ONCE = 2
 """Mutants that run beside each other."""
 SECONDS = 60
 """The longest that one test may take; a mutant that hangs counts as broken."""
-
 ALL_SECONDS = 1200
 """The longest that all named tests together may take without a mutant."""
 
