@@ -10,7 +10,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,20 +34,29 @@ from rollbook.run import load_renderer
 __all__ = ["main", "measure"]
 
 
-def measure(effort: Effort, scratch: Path, cache: Path | None = None) -> Iterator[Row]:
-    """All rows, one after the other. Run folders go into `scratch`; `cache`: where fetched models are kept."""
-    yield from measure_import(effort)
+PARTS = ("import", "turns", "http", "pool", "rendering", "memory", "samples", "store", "exports")
+"""What is measured, in this order."""
+
+
+def measure(effort: Effort, scratch: Path, cache: Path | None = None, parts: Sequence[str] = PARTS) -> Iterator[Row]:
+    """The rows of some parts, one after the other. Run folders go into `scratch`; `cache`: where fetched models are
+    kept."""
     renderer = load_renderer("local", cache=cache)
     corpus = Corpus(renderer, effort.characters)
     maker = Maker(corpus)
-    yield from measure_turns(renderer, corpus, scratch / "turns", effort)
-    yield from measure_http(renderer, corpus, scratch / "http", effort)
-    yield from measure_pool(renderer, scratch / "pool", cache, effort)
-    yield from measure_rendering(effort)
-    yield from measure_memory(maker, effort)
-    yield from measure_samples(maker, effort)
-    yield from measure_store(maker, scratch, effort)
-    yield from measure_exports(maker, scratch, effort)
+    makes: dict[str, Callable[[], Iterable[Row]]] = {
+        "import": lambda: measure_import(effort),
+        "turns": lambda: measure_turns(renderer, corpus, scratch / "turns", effort),
+        "http": lambda: measure_http(renderer, corpus, scratch / "http", effort),
+        "pool": lambda: measure_pool(renderer, scratch / "pool", cache, effort),
+        "rendering": lambda: measure_rendering(effort),
+        "memory": lambda: measure_memory(maker, effort),
+        "samples": lambda: measure_samples(maker, effort),
+        "store": lambda: measure_store(maker, scratch, effort),
+        "exports": lambda: measure_exports(maker, scratch, effort),
+    }
+    for part in parts:
+        yield from makes[part]()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     facts, began = machine(), time.monotonic()
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="rollbook-bench-") as scratch:
-        for row in measure(effort, Path(scratch), asked.cache):
+        for row in measure(effort, Path(scratch), asked.cache, (asked.part,) if asked.part else PARTS):
             rows.append(row)
             print(f"{len(rows):3}  {row.name}", file=sys.stderr, flush=True)
     text = table(rows)
@@ -77,13 +86,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked.json.write_text(json.dumps(result, indent=2) + "\n")
     if asked.docs is not None:
         took = f"{facts['cpu']}, {facts['cpus']} CPUs, Python {facts['python']}, load {facts['load'][0]} at the start"
-        replace_table(asked.docs, f"{took}; {result['seconds']:.0f} s in all.\n\n{text}")
+        replace_table(asked.docs, f"{took}; {result['seconds']:.0f} s in all.\n\n{text}", asked.part or "bench")
     return 1 if asked.check and missed else 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=(sys.modules["bench"].__doc__ or "").strip())
     parser.add_argument("--quick", action="store_true", help="just enough to see that it runs; the figures mean little")
+    parser.add_argument("--part", choices=PARTS, help="measure nothing else; --docs then replaces a table of that name")
     parser.add_argument("--json", type=Path, default=Path("bench-out/bench.json"), help="where the JSON goes")
     parser.add_argument("--docs", type=Path, help="a document whose table is replaced by this one")
     parser.add_argument("--check", action="store_true", help="exit code 1 where a target is missed")

@@ -55,6 +55,18 @@ def test_a_quick_run_writes_the_table_and_well_formed_json(tmp_path, capsys, smo
     assert "| samples from memory " in capsys.readouterr().out
 
 
+def test_one_part_has_a_table_of_its_own(tmp_path, smollm2):
+    document, out = tmp_path / "page.md", tmp_path / "part.json"
+    first, last = marks("exports")
+    document.write_text(f"{BEGIN}\nall\n{END}\n{first}\n{last}\n")
+    words = ["--quick", "--part", "exports", "--json", str(out), "--docs", str(document), "--cache", str(CACHE)]
+    assert main(words) == 0
+    assert {row["name"].split()[0] for row in json.loads(out.read_text())["rows"]} == {"export", "size", "pyarrow"}
+    page = document.read_text()
+    assert page.startswith(f"{BEGIN}\nall\n{END}\n{first}\n")
+    assert "| export to arrow " in page
+
+
 def made(value: float, **fields: object) -> Row:
     return Row(name="a row", value=value, unit="ms", how="once", **fields)
 

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 from msgspec import structs
+from transformers import AutoModelForCausalLM
 
 from rollbook.audit import audit
 from rollbook.envs import Environment
@@ -20,6 +22,7 @@ from rollbook.run import RunConfig, open_run
 from rollbook.run.training import train_run
 from rollbook.run.training_config import CORRECTIONS, StepRow, TrainingConfig
 from rollbook.run.training_tasks import split_tasks
+from rollbook.run.training_weights import TrainedWeights
 from rollbook.trace import Task, Trace
 from rollbook.trace.facts import advantages, mismatches
 from rollbook.train.loss import Correction
@@ -211,3 +214,15 @@ def test_numbers_that_nobody_can_learn_with_are_refused_before_anything_is_made(
     with pytest.raises(ConfigError):
         asyncio.run(train_run(config(**wrong), tmp_path / "run"))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_for_an_engine_has_its_head_written_out(tmp_path: Path) -> None:
+    files = load_model("tiny", tmp_path)
+    weights = TrainedWeights(files, tmp_path / "weights", gguf=False)
+    folder = weights.write(3)
+    assert json.loads((folder / "config.json").read_bytes())["tie_word_embeddings"] is False
+    loaded = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    head, embedding = loaded.get_output_embeddings().weight, loaded.get_input_embeddings().weight
+    assert head.data_ptr() != embedding.data_ptr()
+    assert torch.equal(head, embedding)
+    assert torch.equal(head, torch.from_numpy(weights.model.arrays()["model.embed_tokens.weight"]))

@@ -2,7 +2,9 @@
 
 Rules. Training is in float32, and so are the files that go to the engine, the first one included: it never samples from
 weights that the learner does not hold. The embedded engine gets a GGUF file, an engine behind a URL a folder as
-``transformers`` and vLLM read it. Of the files only the newest stays.
+``transformers`` and vLLM read it. Of the files only the newest stays. In the folder the head is written out, also where
+it is the embedding: vLLM 0.32 on a CPU packs the head when it loads one, and a model that it holds as tied goes on with
+the packed head of the older weights (a mismatch of 0.01 nats at a learning rate of 0.002).
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from rollbook.errors import StoreError
 from rollbook.models import ModelFiles
 from rollbook.models.gguf_tensors import read_tensors, write_gguf
 from rollbook.models.hf_folder import hf_config, write_hf_folder
-from rollbook.train.model import HEAD, LlamaModel
+from rollbook.train.model import EMBEDDING, HEAD, LlamaModel
 
 __all__ = ["TrainedWeights"]
 
@@ -53,7 +55,8 @@ class TrainedWeights:
         if self._gguf:
             write_gguf(path, self._files.weights, self.model.arrays())
         else:
-            write_hf_folder(self._files, self.model.arrays(), path)
+            arrays = self.model.arrays()
+            write_hf_folder(self._files, {HEAD: arrays[EMBEDDING], **arrays}, path)
         earlier, self._newest = self._newest, path
         if earlier is not None:
             earlier.unlink() if self._gguf else shutil.rmtree(earlier)

@@ -61,8 +61,8 @@ def check_samples(samples: Sequence[Sample]) -> None:
             raise UsageError(f"{where(sample)}: it has no advantage; compute them first, or leave out what has no vote")
         if any(sampling.changes_distribution for sampling in sample.samplings):
             raise UsageError(
-                f"{where(sample)}: its tokens were not drawn from the model's own distribution; sample at temperature 1 "
-                "without top-k, top-p, min-p or penalties"
+                f"{where(sample)}: its tokens were not drawn from the model's own distribution; sample at temperature "
+                "1 without top-k, top-p, min-p or penalties"
             )
 
 

@@ -1,6 +1,7 @@
 """One model in the forms that engines read, made of the GGUF file that Rollbook fetches: dequantised once.
 
-- ``hf``: a folder for vLLM and torch, float32 weights, with the tokenizer and the template of the GGUF file;
+- ``hf``: a folder for vLLM and torch, float32 weights, with the tokenizer and the template of the GGUF file; the head
+  is written out, as in `rollbook.run.training_weights`;
 - ``hf-changed``: the same with the last norm's weights scaled, so that its logprobs are clearly others;
 - ``f32.gguf``: for llama.cpp, the same numbers without rounding.
 
@@ -24,6 +25,7 @@ CHANGED = 0.6
 """The factor of the changed copy's last norm: a flatter distribution."""
 DONE = "done.json"
 LAST_NORM = "model.norm.weight"
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def make_models(files: ModelFiles, folder: Path) -> EngineModels:
     """All forms of `files`, made where they are not there yet."""
     made = EngineModels(folder)
     done = folder / DONE
-    if done.is_file() and json.loads(done.read_text()) == {"weights": files.weights_hash}:
+    if done.is_file() and json.loads(done.read_text()) == _made_of(files):
         return made
     assert files.weights is not None
     shutil.rmtree(folder, ignore_errors=True)
@@ -57,6 +59,11 @@ def make_models(files: ModelFiles, folder: Path) -> EngineModels:
     tensors = read_tensors(files.weights)
     write_gguf(made.gguf, files.weights, tensors)
     for place, factor in ((made.hf, 1.0), (made.changed, CHANGED)):
-        write_hf_folder(files, {**tensors, LAST_NORM: tensors[LAST_NORM] * np.float32(factor)}, place)
-    done.write_text(json.dumps({"weights": files.weights_hash}))
+        changed = tensors[LAST_NORM] * np.float32(factor)
+        write_hf_folder(files, {HEAD: tensors[EMBEDDING], **tensors, LAST_NORM: changed}, place)
+    done.write_text(json.dumps(_made_of(files)))
     return made
+
+
+def _made_of(files: ModelFiles) -> dict[str, str | None]:
+    return {"weights": files.weights_hash, "head": "written out"}
