@@ -66,7 +66,7 @@ def test_the_kl_term_pulls_to_the_reference() -> None:
         loss(LossRules(kl=0.3))
 
 
-@pytest.mark.parametrize(("sampled", "now", "late"), [(4, 5, 0), (4, 6, 3), (None, 5, 3), (5, 5, 0)])
+@pytest.mark.parametrize(("sampled", "now", "late"), [(4, 5, 0), (4, 6, 3), (None, 5, 3), (None, 0, 3), (5, 5, 0)])
 def test_tokens_too_many_versions_behind_leave_the_loss(sampled: int | None, now: int, late: int) -> None:
     values = torch.tensor(NOW, requires_grad=True)
     parts = policy_loss(values, batch(sampled), LossRules(max_lag=1), version=now)
