@@ -129,6 +129,18 @@ def test_a_full_disk_is_an_error_once_and_letting_go_is_none(room: int) -> None:
     assert file.refused == 1, "nothing is written after an error"
 
 
+def test_letting_go_before_the_end_writes_nothing_more() -> None:
+    file = io.BytesIO()
+    writer = parquet.open_writer(file)
+    for place in range(600):  # more than a row group
+        for sample in samples(sound(f"r{place}", ids=range(place, place + 20))):
+            writer.write(sample)
+    written = file.getvalue()
+    writer.release()
+    assert len(written) > 4
+    assert file.getvalue() == written
+
+
 def write_into(file: Full) -> None:
     writer = parquet.open_writer(file)
     try:

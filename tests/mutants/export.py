@@ -149,7 +149,7 @@ MUTANTS = [
         "parquet",
         "        self._tap.shut()\n",
         "",
-        "parquet.py::test_a_full_disk_is_an_error_once_and_letting_go_is_none",
+        "parquet.py::test_letting_go_before_the_end_writes_nothing_more",
     ),
     mutant(
         "samples gather without end",
