@@ -17,6 +17,7 @@ export OMP_NUM_THREADS ?= 1
 $(VENV)/.local: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Rollbook needs Python 3.11 or newer; set PYTHON=...")'
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --upgrade pip # the one that comes with Python 3.11 takes three times as long to choose versions
 	$(INSTALL) --editable '.[local]'
 	touch $@
 
@@ -31,8 +32,8 @@ lint: $(VENV)/.dev ## formatting, lint, types, room contracts, sizes
 	$(VENV)/bin/ruff format --check $(OURS)
 	$(VENV)/bin/ruff check $(OURS)
 	$(VENV)/bin/lint-imports
-	$(PY) -m pytest -q -p no:cacheprovider tests/architecture
-	$(VENV)/bin/pyright
+	$(PY) -m pytest -q -n 2 -p no:cacheprovider tests/architecture
+	$(VENV)/bin/pyright --threads 2
 
 test: lint ## everything that CI runs
 	$(PY) -m pytest -n 2 --dist loadfile tests
