@@ -14,16 +14,19 @@ export OMP_NUM_THREADS ?= 1
 
 .PHONY: quickstart test test-engines test-ray test-trainers train-tiny train-smollm2 lint bench bench-peers mutants kill-storm differential clean
 
-$(VENV)/.local: pyproject.toml
+$(VENV)/.python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Rollbook needs Python 3.11 or newer; set PYTHON=...")'
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --upgrade pip # the one that comes with Python 3.11 takes three times as long to choose versions
+	touch $@
+
+$(VENV)/.local: pyproject.toml | $(VENV)/.python
 	$(INSTALL) --editable '.[local]'
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.local
+$(VENV)/.dev: pyproject.toml | $(VENV)/.python
 	$(INSTALL) --editable '.[local,parquet,dev]'
-	touch $@
+	touch $(VENV)/.local $@
 
 quickstart: $(VENV)/.local ## install, fetch a real small model once, run 8 tasks x 4 rollouts on it and show what came out
 	$(PY) tools/quickstart.py
